@@ -370,6 +370,7 @@ impl Net {
                 Err(_) => Err(NetError::TimedOut {
                     addr,
                     what: "answer",
+                    taken: true,
                     timeout: limit,
                 }),
             }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use dromon_log::{DirDevice, FileKind, Log, LogOptions, SoonRead, WriterHandle, kind_by_name};
 use dromon_order::disklog::DiskLog;
 use dromon_order::logstore::LogStore;
-use dromon_order::network::NetError;
+use dromon_order::network::{NetError, Presence};
 use dromon_order::sequencer::PieceStore;
 use dromon_order::tcp::{
     Admit, Security, SecurityConfig, TcpConfig, TcpNetwork, TlsFiles, request_blocking, who_is_at,
@@ -165,18 +165,7 @@ impl Engines for Tcp {
             return Err(AskError::Unreachable(ISOLATED.into()));
         }
         let who = asking(cluster);
-        request_blocking(addr, &who, &self.security, body, timeout).map_err(|e| {
-            let text = e.to_string();
-            match e {
-                NetError::Rejected { refusal, .. } => match refusal.code {
-                    RefusalCode::NoCommonVersion => AskError::OtherVersion(text),
-                    code if will_stay(code) => AskError::Refused(text),
-                    _ => AskError::Unreachable(text),
-                },
-                NetError::Misbehaved(_) => AskError::Refused(text),
-                _ => AskError::Unreachable(text),
-            }
-        })
+        request_blocking(addr, &who, &self.security, body, timeout).map_err(ask_error)
     }
 
     fn who_is_at(&self, cluster: &str, addr: &str, timeout: Duration) -> Option<RaftId> {
@@ -368,12 +357,26 @@ fn order_error(e: OrderError) -> EngineError {
     }
 }
 
-/// Whether asking again later would get the same refusal.
-fn will_stay(code: RefusalCode) -> bool {
-    matches!(
-        code,
-        RefusalCode::WrongCluster | RefusalCode::NotAllowed | RefusalCode::BadSecret
-    )
+/// What a failed question means to who looks for others.
+fn ask_error(e: NetError) -> AskError {
+    let text = e.to_string();
+    let code = match &e {
+        NetError::Rejected { refusal, .. } => Some(refusal.code),
+        _ => None,
+    };
+    let stays = matches!(e, NetError::Misbehaved(_))
+        || matches!(
+            code,
+            Some(RefusalCode::WrongCluster | RefusalCode::NotAllowed | RefusalCode::BadSecret)
+        );
+    match e.presence() {
+        _ if code == Some(RefusalCode::NoCommonVersion) => AskError::OtherVersion(text),
+        Presence::Other if stays => AskError::Refused(text),
+        Presence::Nobody | Presence::Other => AskError::Unreachable(text),
+        Presence::Silent => AskError::Silent(text),
+        Presence::Untold if stays => AskError::ShutOut(text),
+        Presence::Untold => AskError::Barred(text),
+    }
 }
 
 #[cfg(test)]
@@ -446,6 +449,59 @@ mod tests {
         tcp.sync_data(&data).expect("it is open");
         let held = || tcp.held_data(&data).expect("it is open");
         assert!(Arc::ptr_eq(&held(), &held()));
+    }
+
+    #[test]
+    fn who_may_be_there_is_not_taken_for_gone() {
+        let addr = || "10.0.0.2:4567".to_owned();
+        let rejected = |code| {
+            ask_error(NetError::Rejected {
+                addr: addr(),
+                refusal: Refusal::new(code, "no"),
+            })
+        };
+        let not_encrypted = |other_protocol| {
+            ask_error(NetError::NotEncrypted {
+                addr: addr(),
+                why: "its certificate has expired".into(),
+                other_protocol,
+            })
+        };
+        let timed_out = |taken| {
+            ask_error(NetError::TimedOut {
+                addr: addr(),
+                what: "answer",
+                taken,
+                timeout: Duration::from_secs(3),
+            })
+        };
+        let (why, proof) = ("reset".to_owned(), "it has no secret");
+        for there in [
+            not_encrypted(false),
+            rejected(RefusalCode::Busy),
+            ask_error(NetError::NotProven {
+                addr: addr(),
+                why: proof,
+            }),
+            ask_error(NetError::Broken { addr: addr(), why }),
+            ask_error(NetError::NoAnswer { addr: addr() }),
+        ] {
+            assert!(matches!(there, AskError::Barred(_)), "{there:?}");
+        }
+        let listed = rejected(RefusalCode::NotAllowed);
+        assert!(matches!(listed, AskError::ShutOut(_)), "{listed:?}");
+        let version = rejected(RefusalCode::NoCommonVersion);
+        assert!(matches!(version, AskError::OtherVersion(_)), "{version:?}");
+        assert!(matches!(timed_out(true), AskError::Silent(_)));
+        for gone in [
+            timed_out(false),
+            not_encrypted(true),
+            ask_error(NetError::Refused { addr: addr() }),
+        ] {
+            assert!(matches!(gone, AskError::Unreachable(_)), "{gone:?}");
+        }
+        let other = rejected(RefusalCode::WrongCluster);
+        assert!(matches!(other, AskError::Refused(_)), "{other:?}");
     }
 
     fn append(log: &DiskLog, index: u64) {

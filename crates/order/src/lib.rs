@@ -50,7 +50,7 @@ pub mod wire;
 
 pub use checked::Sums;
 pub use engine::{Engine, MakeNetwork, start};
-pub use network::{Frame, Inbound, Lane, LinkStatus, NetError, Network, SendError};
+pub use network::{Frame, Inbound, Lane, LinkStatus, NetError, Network, Presence, SendError};
 pub use sequencer::{Committed, CommittedBody, Delivered, Part, RawMessage, Sequencer};
 pub use storage::{Inspected, inspect};
 pub use stored::Stored;

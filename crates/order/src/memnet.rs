@@ -394,9 +394,10 @@ impl Network for Port {
     ) -> BoxFuture<'static, Result<Bytes, NetError>> {
         let (hub, id, addr) = (self.hub.clone(), self.id, addr.to_owned());
         Box::pin(async move {
-            let timed_out = || NetError::TimedOut {
+            let timed_out = |taken| NetError::TimedOut {
                 addr: addr.clone(),
                 what: "answer",
+                taken,
                 timeout: limit,
             };
             let (tx, rx) = oneshot::channel();
@@ -409,7 +410,7 @@ impl Network for Port {
                 None => return Err(NetError::Refused { addr: addr.clone() }),
                 Some(Err(_)) => {
                     sleep(limit).await;
-                    return Err(timed_out());
+                    return Err(timed_out(false));
                 }
                 Some(Ok(to)) => to,
             };
@@ -437,7 +438,7 @@ impl Network for Port {
                     Ok(answer)
                 }
                 Ok(_) => Err(NetError::NoAnswer { addr: addr.clone() }),
-                Err(_) => Err(timed_out()),
+                Err(_) => Err(timed_out(true)),
             }
         })
     }

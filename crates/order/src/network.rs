@@ -239,6 +239,14 @@ pub enum NetError {
         /// What the operating system said.
         why: String,
     },
+    /// This node had not what asking takes.
+    #[error("{addr} could not be asked: {why}; this is about the node that asks")]
+    NotAsked {
+        /// Who was to be asked.
+        addr: String,
+        /// What is missing here.
+        why: String,
+    },
     /// It took too long.
     #[error(
         "{addr} did not {what} within {timeout:?}; it may be overloaded, stopped, or behind a firewall"
@@ -248,6 +256,8 @@ pub enum NetError {
         addr: String,
         /// What did not happen in time: connect, greet, answer.
         what: &'static str,
+        /// Whether it had taken the connection.
+        taken: bool,
         /// The limit.
         timeout: Duration,
     },
@@ -279,6 +289,8 @@ pub enum NetError {
         addr: String,
         /// Why, and what to do.
         why: String,
+        /// Whether it answered in another protocol. A node without TLS says nothing.
+        other_protocol: bool,
     },
     /// The two ends could not prove the cluster's secret to each other.
     #[error("no connection to {addr}: {why}")]
@@ -328,6 +340,54 @@ pub enum NetError {
     /// This node has cut itself off or stopped.
     #[error("this node's own transport is {0}; nothing was sent")]
     Closed(&'static str),
+}
+
+/// Who is at an address, as far as a failed question tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Nobody.
+    Nobody,
+    /// Another program, or a node of another cluster.
+    Other,
+    /// Somebody took the connection and does not speak.
+    Silent,
+    /// Perhaps the one who was meant: nothing shows that it is not, and it does not tell.
+    Untold,
+}
+
+impl NetError {
+    /// Who is where the question went.
+    pub fn presence(&self) -> Presence {
+        use crate::wire::{Misbehaviour, RefusalCode};
+        match self {
+            NetError::Address(_)
+            | NetError::Resolve { .. }
+            | NetError::Refused { .. }
+            | NetError::Unreachable { .. }
+            | NetError::TimedOut { taken: false, .. }
+            | NetError::Closed(_) => Presence::Nobody,
+            NetError::TimedOut { taken: true, .. } | NetError::Silent { .. } => Presence::Silent,
+            NetError::WrongPeer { .. }
+            | NetError::NotEncrypted {
+                other_protocol: true,
+                ..
+            } => Presence::Other,
+            NetError::Rejected { refusal, .. } if refusal.code == RefusalCode::WrongCluster => {
+                Presence::Other
+            }
+            NetError::Misbehaved(by) if matches!(by.what, Misbehaviour::NotDromon { .. }) => {
+                Presence::Other
+            }
+            NetError::NotAsked { .. }
+            | NetError::Rejected { .. }
+            | NetError::NotEncrypted { .. }
+            | NetError::NotProven { .. }
+            | NetError::Misbehaved(_)
+            | NetError::Broken { .. }
+            | NetError::NoAnswer { .. }
+            | NetError::TooLarge { .. } => Presence::Untold,
+        }
+    }
 }
 
 /// What is known of the links to one peer.

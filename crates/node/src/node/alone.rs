@@ -14,8 +14,9 @@ use dromon_writeset::Uuid;
 use super::{AskError, Node, Phase, lock};
 use crate::messages::{Answer, Control, Request, decode, encode, kind};
 
-/// How long one member may take to say whether it is there.
-const ASK: Duration = Duration::from_millis(700);
+/// How long one member may take to say whether it is there: with encryption and the secret it takes
+/// six round trips, and a lost packet a second more.
+const ASK: Duration = Duration::from_secs(3);
 /// How long its log may take to store that it is alone.
 const STORE: Duration = Duration::from_secs(30);
 /// How long this node may take to lead itself.
@@ -148,8 +149,10 @@ pub(super) struct Reached {
 /// Who answers, of those that were asked.
 pub(super) struct Probed {
     pub reached: Vec<Reached>,
-    /// One that is there and cannot be understood, and why.
-    pub strange: Option<String>,
+    /// One that may be there and cannot be asked: why, and what to do.
+    pub untold: Option<String>,
+    /// The same of one that only does not speak, as the dead may not.
+    pub silent: Option<String>,
     /// One that may go on alone at any moment.
     pub going: Option<String>,
 }
@@ -174,12 +177,24 @@ pub(super) fn ahead_of(ours: LogId, reached: &[Reached]) -> Option<&Reached> {
     (most.last > ours).then_some(most)
 }
 
-/// Why nothing is forced while a member of another version is there; `why` names it.
-pub(super) fn untold(why: &str) -> String {
-    format!(
-        "{why}. It may have more of the log than this node, and cannot be asked: stop it and try again if it is to be \
-         given up, else start it with the version that runs here"
-    )
+/// Why nothing is forced while a member may be there that failed to answer with `error`.
+/// `None`: nobody is there, or another one.
+fn untold(error: &AskError) -> Option<String> {
+    let (why, mend) = match error {
+        AskError::Unreachable(_) | AskError::Refused(_) => return None,
+        AskError::OtherVersion(why) => (why, "start it with the version that runs here"),
+        AskError::Silent(why) => (why, "wait until it answers"),
+        AskError::Barred(why) | AskError::ShutOut(why) => (
+            why,
+            "mend that, at the end that it names (certificates: socket.ssl_*; the secret: dromon.secret_file; the list of \
+             those allowed: mysql.wsrep_allowlist). If that address belongs to something else now, close the way from \
+             here to it, as a rule of the firewall that rejects does",
+        ),
+    };
+    Some(format!(
+        "{why}. So a member may be there that has more of the log than this node, or is primary, and cannot be asked: \
+         what it acknowledged could be lost. Stop that server and try again if it is to be given up, else {mend}"
+    ))
 }
 
 /// The end of a log in words: of two, the one that is the greater in this order has
@@ -265,12 +280,14 @@ impl Node {
     fn go_alone_or_wait(&self) -> Result<(), Refused> {
         let until = Instant::now() + BACK;
         loop {
+            // Who is silent takes all that time.
+            let is_last = Instant::now() >= until;
             let refused = match self.go_alone(Forced::Lost) {
                 Ok(_) => return Ok(()),
                 Err(refused) => refused,
             };
             let waits = refused.leads_on && self.phase() == Phase::Joined;
-            if !waits || Instant::now() >= until {
+            if !waits || is_last {
                 return Err(refused);
             }
             std::thread::sleep(LOOK);
@@ -302,7 +319,7 @@ impl Node {
         }
         let own = status.last;
         let probed = self.who_is_there(&status, order.linked());
-        self.look_at(own, &probed)?;
+        self.look_at(own, &probed, forced)?;
         let reached = probed.reached;
         if forced == Forced::Lost {
             self.allowed(&status, &reached)?;
@@ -313,13 +330,13 @@ impl Node {
                 });
             }
         }
-        self.wait_turn(own, status.id, &reached)?;
+        self.wait_turn(own, status.id, &reached, forced)?;
         let others = self.others();
         let attempt = self.going_alone.begin(status.term, others.clone());
         let attempt = attempt.ok_or(STILL_GOING)?;
         // Whoever looks here from now on hears of it. So of two that were told at the same time, one
         // at least hears of the other.
-        if let Err(refused) = self.look_again(own, &reached) {
+        if let Err(refused) = self.look_again(own, &reached, forced) {
             attempt.given_up();
             return Err(refused);
         }
@@ -361,7 +378,7 @@ impl Node {
     }
 
     /// Why a node whose log ends with `own` does not go on alone beside those that were `probed`.
-    fn look_at(&self, own: LogId, probed: &Probed) -> Result<(), Refused> {
+    fn look_at(&self, own: LogId, probed: &Probed, forced: Forced) -> Result<(), Refused> {
         let reached = &probed.reached;
         if let Some(r) = reached.iter().find(|r| r.primary) {
             return Err(Refused::from(format!(
@@ -386,8 +403,14 @@ impl Node {
                 leads_on: true,
             });
         }
-        if let Some(why) = &probed.strange {
-            return Err(untold(why).into());
+        // By options it goes on because others are silent.
+        let silent = probed.silent.as_ref().filter(|_| forced != Forced::Lost);
+        if let Some(why) = probed.untold.as_ref().or(silent) {
+            // Who is just starting or ending is told otherwise soon.
+            return Err(Refused {
+                why: why.clone(),
+                leads_on: true,
+            });
         }
         if let Some(addr) = &probed.going {
             return Err(Refused {
@@ -402,7 +425,13 @@ impl Node {
     }
 
     /// Gives those that come before this node time to go on alone, as they may have been told, too.
-    fn wait_turn(&self, own: LogId, id: RaftId, reached: &[Reached]) -> Result<(), Refused> {
+    fn wait_turn(
+        &self,
+        own: LogId,
+        id: RaftId,
+        reached: &[Reached],
+        forced: Forced,
+    ) -> Result<(), Refused> {
         let before = before(own, id, reached);
         let ids: BTreeSet<RaftId> = before.iter().map(|r| r.id).collect();
         let until = Instant::now() + ids.iter().map(|_| TURN).sum::<Duration>();
@@ -410,16 +439,16 @@ impl Node {
         while Instant::now() < until && !matches!(self.phase(), Phase::Leaving | Phase::Closed) {
             std::thread::sleep(LOOK);
             let members = before.iter().map(|r| (&r.id, &r.addr));
-            self.look_at(own, &self.probe(&cluster, members))?;
+            self.look_at(own, &self.probe(&cluster, members), forced)?;
         }
         Ok(())
     }
 
     /// Asks those that were `reached` once more, as asking those that are silent took time.
-    fn look_again(&self, own: LogId, reached: &[Reached]) -> Result<(), Refused> {
+    fn look_again(&self, own: LogId, reached: &[Reached], forced: Forced) -> Result<(), Refused> {
         let cluster = self.shared().cluster.clone();
         let probed = self.probe(&cluster, reached.iter().map(|r| (&r.id, &r.addr)));
-        self.look_at(own, &probed)?;
+        self.look_at(own, &probed, forced)?;
         match probed.missing(reached) {
             None => Ok(()),
             Some(r) => Err(Refused {
@@ -488,14 +517,23 @@ impl Node {
         let answers = self.ask_all(cluster, &addrs, &encode(&Request::Probe), ASK);
         let mut probed = Probed {
             reached: Vec::new(),
-            strange: None,
+            untold: None,
+            silent: None,
             going: None,
         };
         for ((id, addr), answer) in ids.into_iter().zip(addrs).zip(answers) {
-            if let Err(AskError::OtherVersion(why)) = &answer {
-                probed.strange = Some(why.clone());
-            }
-            match answer.ok().and_then(|bytes| decode(&bytes)) {
+            let answer = match answer {
+                Ok(bytes) => decode(&bytes),
+                Err(e) => {
+                    let place = match e {
+                        AskError::Silent(_) => &mut probed.silent,
+                        _ => &mut probed.untold,
+                    };
+                    *place = place.take().or(untold(&e));
+                    continue;
+                }
+            };
+            match answer {
                 Some(Answer::Info { primary, last, .. }) => probed.reached.push(Reached {
                     addr,
                     id,
@@ -503,7 +541,10 @@ impl Node {
                     last,
                 }),
                 Some(Answer::Wait(_)) => probed.going = Some(addr),
-                _ => {}
+                _ => {
+                    let why = format!("{addr} is just starting or stopping");
+                    probed.untold = probed.untold.or(untold(&AskError::Barred(why)));
+                }
             }
         }
         probed

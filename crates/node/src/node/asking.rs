@@ -26,7 +26,7 @@ impl Node {
                 thread.map_err(|_| ask(addr))
             });
             let begun: Vec<_> = begun.collect();
-            let lost = |_| Err(AskError::Unreachable("asking it failed here".to_owned()));
+            let lost = |_| Err(AskError::Barred("asking it failed here".to_owned()));
             let ended = begun.into_iter().map(|begun| match begun {
                 Ok(thread) => thread.join().unwrap_or_else(lost),
                 Err(answer) => answer,

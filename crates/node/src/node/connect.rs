@@ -115,8 +115,11 @@ pub enum ConnectError {
         /// And here.
         ours: LogId,
     },
-    /// Founding was asked for, and a member of another version is there.
-    #[error("safe_to_bootstrap is 1 in grastate.dat, but {0}. Nothing was changed")]
+    /// Founding was asked for, and a member may be there that cannot be asked.
+    #[error(
+        "safe_to_bootstrap is 1 in grastate.dat, but {0}. Nothing was changed. Started without --wsrep-new-cluster, this \
+         node goes on with the others as soon as a majority of the logs is there"
+    )]
     Untold(String),
     /// The ordering engine did not start.
     #[error("the ordering engine did not start: {0}")]

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use dromon_order::{Leadership, Start};
 
-use super::alone::{Probed, ahead_of, untold};
+use super::alone::{Probed, ahead_of};
 use super::connect::{Found, random_u64, random_uuid};
 use super::search::{has_other_voters, has_others, is_later, votes_alone};
 use super::{ConnectError, LogSummary, Node, lock};
@@ -280,7 +280,10 @@ impl Node {
         log: &LogSummary,
     ) -> Result<Option<Found>, ConnectError> {
         let Probed {
-            reached, strange, ..
+            reached,
+            untold,
+            silent,
+            ..
         } = self.look_for_others(name, log);
         if let Some(r) = reached.iter().find(|r| r.primary) {
             self.note(&format!(
@@ -303,8 +306,8 @@ impl Node {
                 ours: log.last,
             });
         }
-        if let Some(why) = strange {
-            return Err(ConnectError::Untold(untold(&why)));
+        if let Some(why) = untold.or(silent) {
+            return Err(ConnectError::Untold(why));
         }
         if !resume {
             return Ok(None);
@@ -348,9 +351,11 @@ impl Node {
     fn look_for_others(&self, name: &str, log: &LogSummary) -> Probed {
         let until = Instant::now() + LOOK;
         loop {
+            // Who is silent takes all that time.
+            let is_last = Instant::now() >= until;
             let others = log.members.iter().filter(|(id, _)| **id != log.id);
             let probed = self.probe(name, others);
-            if probed.reached.iter().any(|r| r.primary) || Instant::now() >= until {
+            if probed.reached.iter().any(|r| r.primary) || is_last {
                 return probed;
             }
             std::thread::sleep(AGAIN);

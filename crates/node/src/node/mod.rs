@@ -127,6 +127,16 @@ pub enum AskError {
     /// cluster node at all.
     #[error("{0}")]
     Refused(String),
+    /// It may be there, and nobody can ask it just now: encryption or the secret do not fit, it broke
+    /// off or is too busy, or this node has not what asking takes.
+    #[error("{0}")]
+    Barred(String),
+    /// The same, and asking again is in vain: this node is not on its list, or it talks nonsense.
+    #[error("{0}")]
+    ShutOut(String),
+    /// Somebody took the connection and did not answer in time.
+    #[error("{0}")]
+    Silent(String),
     /// It is there, and a node of another version: neither understands the other.
     #[error("{0}")]
     OtherVersion(String),

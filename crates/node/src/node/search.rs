@@ -683,8 +683,12 @@ impl Node {
         match self.engines.ask(name, addr, encode(request), ASK) {
             Ok(bytes) => decode::<Answer>(&bytes)
                 .ok_or_else(|| no("gave an unreadable answer".into(), false)),
-            Err(AskError::Refused(why) | AskError::OtherVersion(why)) => Err(no(why, true)),
-            Err(AskError::Unreachable(why)) => Err(no(why, false)),
+            Err(AskError::Refused(why) | AskError::ShutOut(why) | AskError::OtherVersion(why)) => {
+                Err(no(why, true))
+            }
+            Err(AskError::Unreachable(why) | AskError::Barred(why) | AskError::Silent(why)) => {
+                Err(no(why, false))
+            }
         }
     }
 

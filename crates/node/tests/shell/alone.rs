@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dromon_node::Phase;
+use dromon_node::{AskError, Phase};
 
 use crate::load::Load;
+use crate::net::Unheard;
 use crate::toy::{Db, row};
 use crate::world::{World, run};
 
@@ -285,4 +286,80 @@ fn the_one_with_less_is_not_forced_while_one_with_more_is_there() {
         assert_eq!(one.read(row(5)), 7);
         world.settle();
     });
+}
+
+#[test]
+fn nobody_goes_on_by_an_order_while_a_member_is_there_that_cannot_be_asked() {
+    run(3, QUICK, LIMIT, |world| {
+        let one = world.db(1);
+        world.crash(2);
+        world.crash(3);
+        world.until("it is non-primary", || {
+            one.node().phase() == Phase::NonPrimary
+        });
+        let unheard: [Unheard; 3] = [AskError::Barred, AskError::ShutOut, AskError::Silent];
+        for error in unheard {
+            world.net.speak_strangely(&World::addr(3), error);
+            let refused = one.node().set_options("pc.bootstrap=yes");
+            let why = refused.expect_err("nobody knows what it has");
+            for words in [
+                "10.0.0.3:4567 cannot",
+                "cannot be asked",
+                "Stop that server",
+            ] {
+                assert!(why.contains(words), "{why}");
+            }
+        }
+        world
+            .net
+            .speak_strangely(&World::addr(3), AskError::Refused);
+        one.node()
+            .set_options("pc.bootstrap=yes")
+            .expect("something else has its address");
+        world.synced(&one);
+    });
+}
+
+/// The links between two halves are gone; `asked` is what either hears of the other's questions.
+fn halves_ask(world: &World, asked: Unheard) -> Arc<Db> {
+    let one = world.db(1);
+    one.node()
+        .set_options("pc.ignore_sb=true")
+        .expect("it is an option");
+    world.net.speak_strangely(&World::addr(2), asked);
+    world.net.cut(&addrs(&[1]), &addrs(&[2]));
+    one
+}
+
+#[test]
+fn with_ignore_sb_the_half_does_not_go_on_beside_one_that_cannot_be_asked() {
+    run(2, QUICK, LIMIT, |world| {
+        let one = halves_ask(world, AskError::Barred);
+        world.until("it gives up, or goes on", || {
+            one.node().phase() == Phase::NonPrimary || one.size() == 1
+        });
+        assert_eq!(one.node().phase(), Phase::NonPrimary);
+        assert!(
+            world
+                .report
+                .said("not going on without a majority: 10.0.0.2:4567")
+        );
+        world.net.speak_plainly(&World::addr(2));
+        world.net.heal();
+        for db in world.members() {
+            world.synced(&db);
+        }
+        world.settle();
+    });
+}
+
+#[test]
+fn with_ignore_sb_the_half_goes_on_where_the_other_hangs_or_is_another() {
+    for asked in [AskError::Silent as Unheard, AskError::Refused] {
+        run(2, QUICK, LIMIT, move |world| {
+            let one = halves_ask(world, asked);
+            world.until("the other one is dropped", || one.size() == 1);
+            assert!(one.set(row(1), 1).is_committed());
+        });
+    }
 }

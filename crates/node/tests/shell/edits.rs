@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dromon_node::{Phase, Position};
+use dromon_node::{AskError, Phase, Position};
 use dromon_order::logstore::{LogStore, Record, WriteOp};
 use dromon_order::memlog::MemLog;
 use dromon_writeset::Uuid;
 
 use crate::load::Load;
+use crate::net::Unheard;
 use crate::toy::{Db, Disk, row};
 use crate::world::{World, addrs, run};
 
@@ -319,25 +320,67 @@ fn the_later_of_two_leaders_in_one_term_has_more() {
 }
 
 #[test]
-fn the_flag_is_refused_while_a_member_of_another_version_is_there() {
+fn the_flag_is_refused_while_a_member_is_there_that_cannot_be_asked() {
     run(3, PATIENT, LIMIT, |world| {
         write(&world.db(1), 0..5);
         world.settle();
         outage(world, 3);
-        world.net.speak_strangely(&World::addr(2));
         world.edit_state_file(1, FLAG, "1");
         let flagged = open_crashed(world, 1);
-        let why = flagged.connect("gcomm://", true);
-        let why = why.expect_err("nobody knows what the other one has");
-        for words in ["10.0.0.2:4567", "cannot be asked", "Nothing was changed"] {
-            assert!(why.contains(words), "{why}");
+        let unheard = [
+            AskError::OtherVersion as Unheard,
+            AskError::Barred,
+            AskError::ShutOut,
+            AskError::Silent,
+        ];
+        for error in unheard {
+            world.net.speak_strangely(&World::addr(2), error);
+            let why = flagged.connect("gcomm://", true);
+            let why = why.expect_err("nobody knows what the other one has");
+            for words in [
+                "10.0.0.2:4567",
+                "cannot be asked",
+                "Stop that server",
+                "Nothing was changed",
+            ] {
+                assert!(why.contains(words), "{why}");
+            }
         }
-        // It is given up.
-        world.net.cut(&addrs(&[2]), &addrs(&[1, 3]));
-        world.net.speak_plainly(&World::addr(2));
+        // It is gone, and something else has its address.
+        world
+            .net
+            .speak_strangely(&World::addr(2), AskError::Refused);
         flagged.connect("gcomm://", true).expect("nobody is there");
         world.synced(&flagged);
         has(world, &flagged, 0..5);
+    });
+}
+
+#[test]
+fn the_flag_finds_the_majority_on_the_other_side_of_the_earth() {
+    run(3, PATIENT, LIMIT, |world| {
+        write(&world.db(1), 0..5);
+        world.settle();
+        outage(world, 3);
+        let waits = open_crashed(world, 2);
+        let joins = {
+            let waits = waits.clone();
+            std::thread::spawn(move || waits.connect(&World::url(), false))
+        };
+        world.until("it runs", || waits.stat("dromon_log_last") != "0");
+        world.net.move_far(&World::addr(2));
+        world.edit_state_file(1, FLAG, "1");
+        let one = open_crashed(world, 1);
+        one.connect("gcomm://", true).expect("two of three");
+        joins.join().expect("no panic").expect("two of three");
+        assert!(
+            world
+                .report
+                .said("a majority of its logs is there (2 of 3)")
+        );
+        for db in [one, waits] {
+            world.synced(&db);
+        }
     });
 }
 

@@ -25,6 +25,9 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What who asks gets instead of an answer; takes the words.
+pub type Unheard = fn(String) -> AskError;
+
 /// The network of one world, with the disks of its nodes.
 pub struct Net {
     hub: Hub,
@@ -41,8 +44,10 @@ pub struct Net {
     disks: Mutex<HashMap<String, Ill>>,
     /// By address: what the storage engine there says when it is asked.
     told: Mutex<HashMap<String, dromon_node::Position>>,
-    /// Addresses where a build runs that speaks another version.
-    strange: Mutex<BTreeSet<String>>,
+    /// By address: what who asks there gets instead of an answer.
+    strange: Mutex<BTreeMap<String, Unheard>>,
+    /// Addresses as far away as the other side of the earth.
+    far: Mutex<BTreeSet<String>>,
     /// Addresses whose next engine begins its log and does not start.
     failing: Mutex<BTreeSet<String>>,
     /// Addresses where what is read from a spool file next is not what was written.
@@ -106,6 +111,7 @@ impl Net {
             disks: Mutex::default(),
             told: Mutex::default(),
             strange: Mutex::default(),
+            far: Mutex::default(),
             failing: Mutex::default(),
             spoilt: Mutex::default(),
             spools: Mutex::default(),
@@ -167,12 +173,17 @@ impl Net {
         lock(&self.disks).insert(addr.to_owned(), Ill::Hangs(Vec::new()));
     }
 
-    /// From now on `addr` refuses questions, as a build of another version does.
-    pub fn speak_strangely(&self, addr: &str) {
-        lock(&self.strange).insert(addr.to_owned());
+    /// From now on who asks at `addr` gets this error, whatever runs there.
+    pub fn speak_strangely(&self, addr: &str, error: Unheard) {
+        lock(&self.strange).insert(addr.to_owned(), error);
     }
 
-    /// It speaks the common version again.
+    /// From now on a question to `addr` takes six round trips of 250 ms.
+    pub fn move_far(&self, addr: &str) {
+        lock(&self.far).insert(addr.to_owned());
+    }
+
+    /// What runs there answers again.
     pub fn speak_plainly(&self, addr: &str) {
         lock(&self.strange).remove(addr);
     }
@@ -527,6 +538,10 @@ impl Engines for MemEngines {
             return Err(AskError::Unreachable("this process was killed".to_owned()));
         }
         let pair = (self.addr.clone(), addr.to_owned());
+        let strange = lock(&self.net.strange).get(addr).copied();
+        if let Some(error) = strange {
+            return Err(error(format!("{addr} cannot be asked so")));
+        }
         {
             let wires = lock(&self.net.wires);
             if wires.isolated.contains(&self.addr) {
@@ -539,10 +554,8 @@ impl Engines for MemEngines {
         if self.net.waits_in_vain(&self.addr, addr, &body, timeout) {
             return Err(AskError::Unreachable(format!("{addr} did not answer")));
         }
-        if lock(&self.net.strange).contains(addr) {
-            return Err(AskError::OtherVersion(format!(
-                "{addr} speaks another version"
-            )));
+        if timeout < Duration::from_millis(1500) && lock(&self.net.far).contains(addr) {
+            return Err(AskError::Unreachable(format!("{addr} did not answer")));
         }
         let n = self.net.askers.fetch_add(1, Ordering::Relaxed);
         let unreachable = |e: &dyn std::fmt::Display| AskError::Unreachable(e.to_string());

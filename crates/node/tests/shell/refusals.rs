@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dromon_node::grastate::STATE_FILE;
-use dromon_node::{Phase, Position};
+use dromon_node::{AskError, Phase, Position};
 use dromon_writeset::Uuid;
 
 use crate::toy::{Db, Disk, row};
@@ -323,7 +323,7 @@ fn one_address_that_refuses_does_not_end_the_search_of_the_others() {
     run(3, "", LIMIT, |world| {
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
-        world.net.speak_strangely(STRANGE);
+        world.net.speak_strangely(STRANGE, AskError::OtherVersion);
         world.crash(3);
         let again = world.open_again(3);
         again.connect(STRANGE_FIRST, false).expect("two are there");
@@ -350,7 +350,9 @@ fn one_address_that_refuses_does_not_end_the_search_of_the_others() {
         let alone = world.open_again(3);
         let began = Instant::now();
         for n in [1, 2] {
-            world.net.speak_strangely(&World::addr(n));
+            world
+                .net
+                .speak_strangely(&World::addr(n), AskError::OtherVersion);
         }
         let list = "gcomm://10.0.0.9:4567,10.0.0.1,10.0.0.2";
         let why = alone.connect(list, false).expect_err("all refuse");
@@ -372,7 +374,7 @@ fn an_evicted_node_comes_back_past_an_address_that_refuses() {
         let db = world.open_again(3);
         db.connect(STRANGE_FIRST, false).expect("two are there");
         world.synced(&db);
-        world.net.speak_strangely(STRANGE);
+        world.net.speak_strangely(STRANGE, AskError::OtherVersion);
         let here = [World::addr(1), World::addr(2)];
         world.net.cut(&[World::addr(3)], &here);
         world.until("the others drop it", || {
@@ -399,7 +401,7 @@ fn an_address_that_refuses_does_not_end_a_join() {
             std::thread::spawn(move || third.connect(&World::url(), false))
         };
         world.until("it is found", || world.report.said(found));
-        world.net.speak_strangely(&leader);
+        world.net.speak_strangely(&leader, AskError::OtherVersion);
         world.report.let_go();
         let told = "speaks another version. Asking at the other addresses";
         world.until("the join is refused", || {

@@ -40,11 +40,21 @@ impl Deadline {
         self.at
     }
 
-    /// Waits for `f`, or says that `addr` did not do `what`.
+    /// Waits for `f`, or says that `addr`, which took the connection, did not do `what`.
     pub(super) async fn bound<T>(
         self,
         addr: &str,
         what: &'static str,
+        f: impl Future<Output = T>,
+    ) -> Result<T, NetError> {
+        self.wait(addr, what, true, f).await
+    }
+
+    async fn wait<T>(
+        self,
+        addr: &str,
+        what: &'static str,
+        taken: bool,
         f: impl Future<Output = T>,
     ) -> Result<T, NetError> {
         timeout_at(self.at, f)
@@ -52,6 +62,7 @@ impl Deadline {
             .map_err(|_| NetError::TimedOut {
                 addr: addr.to_owned(),
                 what,
+                taken,
                 timeout: self.limit,
             })
     }
@@ -98,6 +109,7 @@ impl ReadError {
                 Some(why) => NetError::NotEncrypted {
                     addr: addr.to_owned(),
                     why,
+                    other_protocol: super::tls::is_other_protocol(&e),
                 },
                 None => NetError::Broken {
                     addr: addr.to_owned(),
@@ -156,9 +168,10 @@ pub(super) async fn connect(
     let found: Vec<SocketAddr> = match hp.ip() {
         Some(ip) => vec![SocketAddr::new(ip, hp.port)],
         None => deadline
-            .bound(
+            .wait(
                 addr,
                 "have its name resolved",
+                false,
                 lookup_host((hp.host.as_str(), hp.port)),
             )
             .await?
@@ -169,14 +182,14 @@ pub(super) async fn connect(
     for (i, at) in found.iter().enumerate() {
         let made = deadline
             .share(found.len() - i)
-            .bound(addr, "take the connection", TcpStream::connect(at))
+            .wait(addr, "take the connection", false, TcpStream::connect(at))
             .await;
         last = match made {
             Ok(Ok(s)) => {
                 let Some(s) = Socket::new(s, security.brake()) else {
-                    return Err(NetError::Unreachable {
+                    return Err(NetError::NotAsked {
                         addr: addr.to_owned(),
-                        why: "too many connections are open here".to_owned(),
+                        why: "too many connections are open".to_owned(),
                     });
                 };
                 match tune(s.tcp(), dead_after) {
@@ -192,9 +205,16 @@ pub(super) async fn connect(
 }
 
 fn connect_error(addr: &str, e: &io::Error) -> NetError {
+    /// The system or this process has no file descriptor left.
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
     let addr = addr.to_owned();
-    match e.kind() {
-        io::ErrorKind::ConnectionRefused => NetError::Refused { addr },
+    match (e.kind(), e.raw_os_error()) {
+        (io::ErrorKind::ConnectionRefused, _) => NetError::Refused { addr },
+        (io::ErrorKind::OutOfMemory, _) | (_, Some(ENFILE | EMFILE)) => NetError::NotAsked {
+            addr,
+            why: e.to_string(),
+        },
         _ => NetError::Unreachable {
             addr,
             why: e.to_string(),

@@ -73,6 +73,7 @@ pub async fn request(
         addr: addr.to_owned(),
         what,
         timeout,
+        taken: true,
     };
     tokio::select! {
         // After a pause of this process the bytes may be there already.
@@ -176,7 +177,7 @@ fn blocking<T: Send>(
     addr: &str,
     work: impl Future<Output = Result<T, NetError>> + Send,
 ) -> Result<T, NetError> {
-    let failed = |why: String| NetError::Unreachable {
+    let failed = |why: String| NetError::NotAsked {
         addr: addr.to_owned(),
         why,
     };
@@ -188,7 +189,7 @@ fn blocking<T: Send>(
                 let runtime = tokio::runtime::Builder::new_current_thread()
                     .enable_all()
                     .build()
-                    .map_err(|e| failed(format!("no runtime could be made here: {e}")))?;
+                    .map_err(|e| failed(format!("no runtime could be made: {e}")))?;
                 let outcome = runtime.block_on(work);
                 // Does not wait for a resolver that hangs.
                 runtime.shutdown_background();
@@ -198,7 +199,7 @@ fn blocking<T: Send>(
             Ok(w) => w
                 .join()
                 .unwrap_or_else(|_| Err(failed("the asking thread failed".to_owned()))),
-            Err(e) => Err(failed(format!("no thread could be started here: {e}"))),
+            Err(e) => Err(failed(format!("no thread could be started: {e}"))),
         }
     })
 }

@@ -314,6 +314,7 @@ pub(super) async fn dial(
         }
         Err(e) => Err(NetError::NotEncrypted {
             addr: addr.to_owned(),
+            other_protocol: tls::is_other_protocol(&e),
             why: tls::words(&e).unwrap_or_else(|| {
                 format!(
                     "it ended the connection when encryption began ({e}); if socket.ssl is not on \

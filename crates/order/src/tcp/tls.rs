@@ -548,11 +548,16 @@ pub(super) fn words(e: &std::io::Error) -> Option<String> {
     })
 }
 
+/// Whether the other end said something that is no TLS.
+pub(super) fn is_other_protocol(e: &std::io::Error) -> bool {
+    let inner = e.get_ref().and_then(|e| e.downcast_ref::<Error>());
+    matches!(inner, Some(Error::InvalidMessage(_)))
+}
+
 /// Whether the other end seems not to know TLS at all.
 pub(super) fn speaks_no_tls(e: &std::io::Error) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-    let inner = e.get_ref().and_then(|e| e.downcast_ref::<Error>());
-    matches!(inner, Some(Error::InvalidMessage(_)))
+    is_other_protocol(e)
         || matches!(
             e.kind(),
             UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe
