@@ -4,9 +4,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::log::{Level, Log};
 
-/// For each connection: its socket, a file of events, a file of hints.
-const EACH: u64 = 3;
-/// For all else, those that log in among it.
+/// For each connection: its socket, a file of events, a file of hints; and somebody who logs in.
+const EACH: u64 = 4;
+/// For all else, more of those that log in among it.
 const OTHERS: u64 = 300;
 
 /// So many are needed at most.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::page::{HEAD_MAX, Request, Response, request};
 use crate::log::{Level, Log};
+use crate::net::share;
 
 /// Most connections at a time. With one more another one ends, see [`victim`].
 const CONNECTIONS_MAX: usize = 32;
@@ -51,17 +52,6 @@ type Shared = Mutex<Guests>;
 
 fn lock(guests: &Shared) -> MutexGuard<'_, Guests> {
     guests.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whose connections count together: one host has many addresses of IPv6.
-fn share(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(six) => {
-            let [a, b, c, d, ..] = six.segments();
-            IpAddr::from([a, b, c, d, 0, 0, 0, 0])
-        }
-        four => four,
-    }
 }
 
 /// Who ends when all places are taken: of those that have not sent a whole request, or else of those

@@ -12,6 +12,7 @@
 mod connection;
 mod dump;
 mod feed;
+mod logins;
 mod quiet;
 mod registry;
 mod roster;

@@ -1,7 +1,7 @@
 //! Sockets of replicas.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::connection::{Connection, Ended};
 use super::feed::Policy;
+use super::logins::Logins;
 use super::quiet::Quiet;
 use super::registry::Registry;
 use super::roster::Roster;
@@ -19,9 +20,8 @@ use crate::pull::Following;
 use crate::store::{Kind, View};
 use crate::wire::PasswordHash;
 
-/// Connections that are not logged in yet. With one more the oldest ends: who knows the password needs
-/// no time.
-const LOGINS_MAX: usize = 128;
+/// What is said now and then of too many logins; numbers of errors are larger, others below.
+const TOO_MANY_LOGINS: u16 = 5;
 /// Stack of a connection's thread.
 const STACK: usize = 512 << 10;
 
@@ -73,8 +73,8 @@ pub struct Server {
     next: AtomicU32,
     /// Connections that are logged in.
     pub(super) count: AtomicUsize,
-    /// Those that are not, oldest first.
-    logins: Mutex<VecDeque<(u32, Arc<TcpStream>)>>,
+    /// Those that are not.
+    logins: Mutex<Logins<Arc<TcpStream>>>,
     /// Of lines that others could fill the log with; times count from the start.
     quiet: Mutex<Quiet>,
     started: Instant,
@@ -98,6 +98,7 @@ impl Server {
         log: Log,
         port: u16,
     ) -> Arc<Server> {
+        let logins = Logins::new(options.connections_max);
         Arc::new(Server {
             options,
             view,
@@ -106,7 +107,7 @@ impl Server {
             log,
             next: AtomicU32::new(1),
             count: AtomicUsize::new(0),
-            logins: Mutex::default(),
+            logins: Mutex::new(logins),
             quiet: Mutex::default(),
             started: Instant::now(),
             congested: AtomicBool::new(false),
@@ -200,31 +201,39 @@ impl Server {
         }
     }
 
-    fn logins(&self) -> MutexGuard<'_, VecDeque<(u32, Arc<TcpStream>)>> {
+    fn logins(&self) -> MutexGuard<'_, Logins<Arc<TcpStream>>> {
         self.logins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Somebody comes, and is to log in.
-    fn comes(&self, number: u32, tcp: &Arc<TcpStream>) {
+    fn comes(&self, number: u32, from: IpAddr, tcp: &Arc<TcpStream>) {
         let mut logins = self.logins();
-        logins.push_back((number, Arc::clone(tcp)));
-        if logins.len() > LOGINS_MAX
-            && let Some((_, oldest)) = logins.pop_front()
-        {
-            // It may have gone.
-            let _ = oldest.shutdown(Shutdown::Both);
+        let max = logins.max();
+        let ends = logins.comes(number, from, Arc::clone(tcp));
+        drop(logins);
+        let Some((from, ends)) = ends else {
+            return;
+        };
+        // It may have gone.
+        let _ = ends.shutdown(Shutdown::Both);
+        if let Some(more) = self.now_and_then(from, TOO_MANY_LOGINS) {
+            let text = format!(
+                "More than {max} connections are logging in at once. The oldest one from {from}, where most of them come from, was \
+                 ended; if it is a replica, it comes again after its MASTER_CONNECT_RETRY.{more}"
+            );
+            self.log.say(Level::Warning, &text);
         }
     }
 
     /// The login is over, one way or the other.
     pub(super) fn came(&self, number: u32) {
-        self.logins().retain(|login| login.0 != number);
+        self.logins().over(number);
     }
 
     fn connection(&self, stream: TcpStream, address: SocketAddr) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut connection = Connection::new(self, stream, number);
-        self.comes(number, connection.stream.tcp());
+        self.comes(number, address.ip(), connection.stream.tcp());
         let result = connection.run();
         self.came(number);
         if connection.admitted {
@@ -258,8 +267,13 @@ impl Server {
             Ended::Wire(_) => 3,
             _ => 4,
         };
+        self.now_and_then(address.ip(), what)
+    }
+
+    /// Whether something that others bring about is said now, and what is added.
+    fn now_and_then(&self, from: IpAddr, what: u16) -> Option<String> {
         let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = quiet.says(address.ip(), what, self.started.elapsed())?;
+        let before = quiet.says(from, what, self.started.elapsed())?;
         Some(match before {
             0 => String::new(),
             n => format!(" The like of it happened {n} times more since that was last said."),
