@@ -105,7 +105,7 @@ fn once(
     );
     let ended = match large.ended() {
         Ok(()) => "committed".to_owned(),
-        Err(e) => format!("did not: {e}"),
+        Err(e) => format!("did not: {e:#}"),
     };
     check::nothing_open(cluster, KNOWN)?;
     check::settled(cluster, &case.db)?;

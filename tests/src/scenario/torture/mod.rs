@@ -13,6 +13,7 @@ mod joining;
 mod nemesis;
 mod origin;
 mod orphans;
+mod parent;
 mod pauses;
 mod quorum;
 mod refeed;
@@ -91,6 +92,12 @@ pub fn all() -> Vec<Scenario> {
             "a streaming transaction is open when its origin dies, and when all do: its rows can be written, its fragments are gone",
             120,
             orphans::streams,
+        ),
+        (
+            "large_parent",
+            "RENAME, ALTER, TRUNCATE, DROP of a foreign key's parent amid the chunks of a large UPDATE of its child: nobody leaves",
+            120,
+            parent::amid_child,
         ),
         (
             "append",

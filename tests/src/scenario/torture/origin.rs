@@ -14,7 +14,7 @@ use super::pauses::{Answer, ask_until, longest_gap};
 use super::{Needs, all_back, leader, seconds, started};
 use crate::check;
 use crate::harness::{Case, new_database};
-use crate::load::{RETRY, Session, code};
+use crate::load::{RETRY, Session, Sql, code};
 use crate::rng::Rng;
 
 /// Rows that one INSERT fills in.
@@ -126,7 +126,7 @@ pub(super) fn fill(cluster: &Cluster, db: &str, rows: u64) -> anyhow::Result<()>
 
 /// The large transaction, on its way.
 pub(super) struct Large {
-    client: JoinHandle<Result<(), String>>,
+    client: JoinHandle<Sql<()>>,
 }
 
 impl Large {
@@ -136,11 +136,16 @@ impl Large {
             session.exec("SET SESSION wsrep_trx_fragment_unit = 'bytes'")?;
             session.exec(&format!("SET SESSION wsrep_trx_fragment_size = {bytes}"))?;
         }
-        let client = thread::spawn(move || {
-            let changed = session.exec(&format!("UPDATE big SET v = {generation}"));
-            changed.map(drop).map_err(|e| e.to_string())
-        });
-        Ok(Self { client })
+        Ok(Self::of(
+            session,
+            format!("UPDATE big SET v = {generation}"),
+        ))
+    }
+
+    /// This statement.
+    pub(super) fn of(mut session: Session, sql: String) -> Self {
+        let client = thread::spawn(move || session.exec(&sql).map(drop));
+        Self { client }
     }
 
     /// Looks how many parts of it `node` has until `enough` says so or it is over;
@@ -160,10 +165,10 @@ impl Large {
         Ok(most)
     }
 
+    /// What its client was told; a refusal is the driver's error.
     pub(super) fn ended(self) -> anyhow::Result<()> {
         match self.client.join() {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => bail!("the large transaction failed: {error}"),
+            Ok(told) => told.context("the large transaction failed"),
             Err(_) => bail!("the client of the large transaction panicked"),
         }
     }
