@@ -402,7 +402,8 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     });
     for n in 0..settings.threads.max() {
         let mut client = connect(settings, &shared)?;
-        if !channel.hold(&mut client, Place::Worker(n))? {
+        // A node's server may take whoever has such a lock for one that must not give way to a statement.
+        if !node && !channel.hold(&mut client, Place::Worker(n))? {
             return Ok(another());
         }
         shared.lock().connections[n] = client.id;

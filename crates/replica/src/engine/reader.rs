@@ -308,7 +308,9 @@ mod tests {
             reader.run(&of);
             ended.send(()).expect("somebody waits");
         });
+        let begun = std::time::Instant::now();
         while !fake.said().iter().any(|text| text.contains("COUNT(")) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "it reads");
             thread::sleep(Duration::from_millis(1));
         }
         shared.end(End::Told);

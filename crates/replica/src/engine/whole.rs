@@ -90,6 +90,23 @@ fn a_session_is_to_one_server() {
     );
 }
 
+/// There statements of other nodes end whoever stands in their way, which a lock of that kind may prevent.
+#[test]
+fn connections_that_apply_have_no_lock_on_a_node() {
+    let fake = Fake::new(|text| match text {
+        "SELECT @@log_bin" => Some(cell("1")),
+        text if text.contains("'WSREP_ON'") => Some(cell("ON")),
+        text => serves(text),
+    });
+    let lock = |number: usize| format!(" {number}'),10)");
+    let has = |number: usize| fake.said().iter().any(|text| text.ends_with(&lock(number)));
+    let running = Running::new(&fake, &["threads=2"]);
+    // The watcher's is the last one.
+    running.until(|| has(1024));
+    running.told_to_end();
+    assert!(has(1025) && !has(0) && !has(1));
+}
+
 /// The next session finds each connection of this one by its lock; a lock that is not free is that of
 /// another replica.
 #[test]
@@ -105,10 +122,8 @@ fn each_connection_has_a_lock() {
     running.told_to_end();
     let said = fake.said();
     let at = |of: &str| said.iter().position(|text| text.contains(of));
-    assert!(
-        at("IS_USED_LOCK") < at("GET_LOCK"),
-        "older ones are ended first"
-    );
+    let looked = at("IS_USED_LOCK").expect("it looks for older ones");
+    assert!(Some(looked) < at("GET_LOCK"), "older ones are ended first");
     for lock in locks {
         let fake = Fake::new(move |text| match text == lock {
             true => Some(cell("0")),
