@@ -329,7 +329,7 @@ pub enum NetError {
     },
     /// A connection carries nothing any more, and a new one would.
     #[error(
-        "nothing came back from {addr} for {silent:.1?} on this connection, and a new one is answered:          something on the way drops what the old one carries (a firewall that forgot it, one of          several paths); the new one is used from now on"
+        "nothing came back from {addr} for {silent:.1?} on this connection, and a new one is answered: something on the way drops what the old one carries (a firewall that forgot it, one of several paths); the new one is used from now on"
     )]
     Silent {
         /// The other end.

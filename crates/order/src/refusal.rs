@@ -105,7 +105,7 @@ impl Refusal {
         Refusal::new(
             RefusalCode::OwnId,
             format!(
-                "it hears another running node as member {id:x}, at {at}: one is a copy of the other, and only one                  may take part. Stop the copy; with its dromon-*.log moved away it joins as a new member"
+                "it hears another running node as member {id:x}, at {at}: one is a copy of the other, and only one may take part. Stop the copy; with its dromon-*.log moved away it joins as a new member"
             ),
         )
     }

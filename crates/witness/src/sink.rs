@@ -97,7 +97,10 @@ impl Database for Sink {
                 let text = format!("<{}>dromon-witness[{pid}]: {message}", FACILITY | severity);
                 let sent = socket.send(text.as_bytes()).map(drop);
                 // Whoever took them may have been started anew, with a socket of its own.
-                sent.or_else(|_| {
+                sent.or_else(|e| {
+                    if e.kind() == io::ErrorKind::WouldBlock {
+                        return Err(e);
+                    }
                     *socket = connect(path)?;
                     socket.send(text.as_bytes()).map(drop)
                 })

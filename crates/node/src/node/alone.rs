@@ -144,6 +144,8 @@ pub(super) struct Reached {
     pub primary: bool,
     /// The last entry of its log.
     pub last: LogId,
+    /// Of its database.
+    pub history: Uuid,
 }
 
 /// Who answers, of those that were asked.
@@ -195,6 +197,16 @@ fn untold(error: &AskError) -> Option<String> {
         "{why}. So a member may be there that has more of the log than this node, or is primary, and cannot be asked: \
          what it acknowledged could be lost. Stop that server and try again if it is to be given up, else {mend}"
     ))
+}
+
+/// Why nothing is forced here while `other` is primary in another history than `ours`.
+pub(super) fn other_primary(other: &Reached, ours: Uuid) -> String {
+    format!(
+        "{} is primary in a cluster of this name, but of another history ({}; here {ours}), and two clusters of one name \
+         must not run. To keep what is here, stop that one first and try again. To keep that one, start this node \
+         without --wsrep-new-cluster: it takes a full copy of it",
+        other.addr, other.history
+    )
 }
 
 /// The end of a log in words: of two, the one that is the greater in this order has
@@ -381,10 +393,14 @@ impl Node {
     fn look_at(&self, own: LogId, probed: &Probed, forced: Forced) -> Result<(), Refused> {
         let reached = &probed.reached;
         if let Some(r) = reached.iter().find(|r| r.primary) {
-            return Err(Refused::from(format!(
-                "{} belongs to a primary component; this node joins it by itself",
-                r.addr
-            )));
+            let ours = *lock(&self.history);
+            return Err(Refused::from(match r.history == ours {
+                true => format!(
+                    "{} belongs to a primary component; this node joins it by itself",
+                    r.addr
+                ),
+                false => other_primary(r, ours),
+            }));
         }
         if let Some(r) = ahead_of(own, reached) {
             let why = format!(
@@ -521,6 +537,7 @@ impl Node {
             silent: None,
             going: None,
         };
+        let own = self.shared().uuid;
         for ((id, addr), answer) in ids.into_iter().zip(addrs).zip(answers) {
             let answer = match answer {
                 Ok(bytes) => decode(&bytes),
@@ -534,11 +551,19 @@ impl Node {
                 }
             };
             match answer {
-                Some(Answer::Info { primary, last, .. }) => probed.reached.push(Reached {
+                // The address of one that is gone leads to this node now.
+                Some(Answer::Info { uuid, .. }) if uuid == own => {}
+                Some(Answer::Info {
+                    primary,
+                    last,
+                    position,
+                    ..
+                }) => probed.reached.push(Reached {
                     addr,
                     id,
                     primary,
                     last,
+                    history: position.history,
                 }),
                 Some(Answer::Wait(_)) => probed.going = Some(addr),
                 _ => {
@@ -644,6 +669,7 @@ mod tests {
             id,
             primary: false,
             last: at(5, 1, 90),
+            history: Uuid::NIL,
         };
         let all = [1, 3, 2].map(reached);
         let first = |id| -> Vec<_> {
@@ -662,6 +688,7 @@ mod tests {
             id: 1,
             primary: false,
             last,
+            history: Uuid::NIL,
         };
         let (first, second) = (at(5, 1, 90), at(5, 2, 70));
         let ahead = |ours, theirs: &[LogId]| {

@@ -361,6 +361,9 @@ impl Node {
             },
         };
         let statement = ws.flags.contains(Flags::ISOLATION) && !ws.flags.is_rollback();
+        if statement {
+            self.statement_comes(seqno);
+        }
         let done = statement && self.is_done(seqno);
         if done {
             ws.flags = Flags::TRX_START | Flags::TRX_END | Flags::ROLLBACK;

@@ -335,7 +335,8 @@ impl Node {
     }
 
     fn queue_chunk(&self, seqno: Seqno, chunked: Arc<Chunked>, part: ChunkPart, depends_on: Seqno) {
-        // A statement may make the server throw away what it has, by a lock that no key names.
+        // A statement may make the server throw away what it has, by a lock that no key names. (One that comes
+        // later finds the part in its place: nothing but whole transactions passes it, `cluster.rs`.)
         let depends_on = depends_on.max(self.newest_toi.load(Relaxed));
         self.enqueue(QueueItem {
             seqno,
@@ -386,9 +387,8 @@ impl Node {
                 self.chunks_changed();
                 return;
             }
-            // What is not applied here is done at once when it has its place. Whether the end is that of what is
-            // here, or all of it, is known when all before it is through: a statement may yet throw it away.
-            let here = part != ChunkPart::End && !chunks.lacking.contains(history, chunked.id);
+            // What is not applied here is done at once when it has its place.
+            let here = !chunks.lacking.contains(history, chunked.id);
             let begins = threads && here;
             if begins {
                 // What a copy brought was never applied.
@@ -691,7 +691,7 @@ impl Node {
                 ws.payload = chunked.write_set.payload().here().cloned();
                 ws.left = chunked.write_set.payload().elsewhere().cloned();
                 ws.sum = Some(chunked.write_set.payload_sum());
-                // It was planned as the end of what was here.
+                // It may have been begun ahead, as the end of what was here.
                 ws.depends_on = seqno - 1;
                 (ws.tables, ws.neighbours) = self.locks_of_chunked(chunked);
             }

@@ -1,6 +1,7 @@
 //! Statements in total order isolation across a crash: the marks around them,
 //! and what a start makes of the marks it finds (`docs/node.md`, DDL and a crash).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,8 @@ pub(super) struct Refed {
     /// Statements up to here had begun before: an error of theirs may only say
     /// that their effect is there.
     through: Seqno,
+    /// Those of them that came again.
+    statements: BTreeSet<Seqno>,
 }
 
 impl Node {
@@ -43,6 +46,7 @@ impl Node {
         *lock(&self.refed) = Refed {
             done: (left == Left::Done).then_some(position.seqno + 1),
             through,
+            statements: BTreeSet::new(),
         };
         self.shared().in_doubt = left == Left::Unknown;
         let rows = mark.is_some_and(|m| m.progress == Progress::RowsFailed);
@@ -93,6 +97,19 @@ impl Node {
     /// Whether an error at `seqno` may come of its first run before the crash.
     pub(super) fn had_begun(&self, seqno: Seqno) -> bool {
         seqno <= lock(&self.refed).through
+    }
+
+    /// A statement comes that may have run before the crash.
+    pub(super) fn statement_comes(&self, seqno: Seqno) {
+        let mut refed = lock(&self.refed);
+        if seqno <= refed.through {
+            refed.statements.insert(seqno);
+        }
+    }
+
+    /// Whether the statement at `seqno` came again after a crash.
+    pub(super) fn came_again(&self, seqno: Seqno) -> bool {
+        lock(&self.refed).statements.contains(&seqno)
     }
 
     /// The database is about to run the statement at `seqno`. False: that could

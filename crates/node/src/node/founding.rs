@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use dromon_order::{Leadership, Start};
 
-use super::alone::{Probed, ahead_of};
+use super::alone::{Probed, ahead_of, other_primary};
 use super::connect::{Found, random_u64, random_uuid};
 use super::search::{has_other_voters, has_others, is_later, votes_alone};
 use super::{ConnectError, LogSummary, Node, lock};
@@ -283,8 +283,13 @@ impl Node {
             reached,
             untold,
             silent,
-            ..
+            going,
         } = self.look_for_others(name, log);
+        let ours = ClusterState::peek_position(&log.checkpoint.node);
+        let ours = ours.map_or(position.history, |at| at.history);
+        if let Some(r) = (reached.iter()).find(|r| r.primary && r.history != ours) {
+            return Err(ConnectError::Untold(other_primary(r, ours)));
+        }
         if let Some(r) = reached.iter().find(|r| r.primary) {
             self.note(&format!(
                 "a cluster was to be founded here, but {} belongs to a primary component of the cluster that this \
@@ -306,7 +311,13 @@ impl Node {
                 ours: log.last,
             });
         }
-        if let Some(why) = untold.or(silent) {
+        let going = going.map(|addr| {
+            format!(
+                "{addr} is about to go on alone, by an operator's order: a cluster founded here would be another one. \
+                 Start this node without --wsrep-new-cluster when it has: it joins"
+            )
+        });
+        if let Some(why) = going.or(untold).or(silent) {
             return Err(ConnectError::Untold(why));
         }
         if !resume {

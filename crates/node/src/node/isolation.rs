@@ -188,7 +188,10 @@ impl Node {
         }
         // What comes again after a crash may have been voted on.
         let had_failed = lock(&self.votes).get(&seqno).is_some_and(|w| *w != 0);
+        let digest = twox_hash::XxHash3_64::oneshot(error).max(1);
         if alone {
+            // Of a vote before a crash this node hears once more.
+            self.own_failed(seqno, digest);
             if !statement && !had_failed {
                 self.tell_uncompared(seqno, text);
             }
@@ -207,14 +210,7 @@ impl Node {
         } else if !self.rows_failed(seqno) {
             return Outcome::NodeFail;
         }
-        let digest = twox_hash::XxHash3_64::oneshot(error).max(1);
-        {
-            let mut own = lock(&self.own_ballots);
-            own.failed.insert(seqno, digest);
-            while own.failed.len() > 1024 {
-                own.failed.pop_first();
-            }
-        }
+        self.own_failed(seqno, digest);
         // Who votes on that may wait for what this one has finished.
         self.say_finished();
         self.note(&format!(
@@ -248,6 +244,14 @@ impl Node {
                 ));
                 self.vote_lost(seqno, statement)
             }
+        }
+    }
+
+    fn own_failed(&self, seqno: Seqno, digest: u64) {
+        let mut own = lock(&self.own_ballots);
+        own.failed.insert(seqno, digest);
+        while own.failed.len() > 1024 {
+            own.failed.pop_first();
         }
     }
 
@@ -333,7 +337,7 @@ impl Node {
             own.from.is_some_and(|from| seqno > from) && !own.failed.contains_key(&seqno)
         };
         // How a statement went before a crash nobody here knows: it may have failed like everywhere.
-        if succeeded && !self.had_begun(seqno) {
+        if succeeded && !self.came_again(seqno) {
             self.leave_inconsistent(&format!(
                 "Vote 0 (success) on {} is inconsistent with group. Leaving cluster. It was applied here but failed \
                  on most members",

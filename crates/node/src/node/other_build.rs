@@ -18,7 +18,9 @@ impl Node {
         let theirs = ClusterState::other_format(&log.checkpoint.node)?;
         // One that may have forgotten what it acknowledged is not gone on with by any build.
         let kept = log.durable && settings.durability == Durability::Majority;
-        (kept && !self.stopped_in_order()).then(|| ConnectError::OtherBuild {
+        // A witness has no database that could lack anything, and leaves no mark of an orderly stop.
+        let lacks = kept && !self.is_witness() && !self.stopped_in_order();
+        lacks.then(|| ConnectError::OtherBuild {
             tried: tried.to_owned(),
             theirs,
             ours: ClusterState::FORMAT,

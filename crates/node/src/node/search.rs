@@ -218,10 +218,12 @@ impl Node {
         let patience = ALONE.min(settings.wait_prim_timeout / 2);
         let cluster = self.shared().cluster.clone();
         let others = || log.members.iter().filter(|(id, _)| **id != log.id);
-        let reached = self.probe(&cluster, others()).reached;
+        let probed = self.probe(&cluster, others());
+        let reached = probed.reached;
         let all = reached.len() == others().count();
         let mut terms = reached.iter().map(|r| r.last.term);
         reached.iter().any(|r| r.primary)
+            || probed.going.is_some()
             || terms.any(|term| is_later(term, log))
             || !all && looked < patience
     }
@@ -300,7 +302,7 @@ impl Node {
         }
     }
 
-    /// The cluster's last seqno, if a database at `asked` of the same history is ahead of it:
+    /// The cluster's last seqno, if a database at `asked` of the same history is ahead of it; the error is why that is not known:
     /// `addr` leads, gives `state` to start from, and would have it take a full copy.
     fn last_before(
         &self,
@@ -309,19 +311,20 @@ impl Node {
         asked: Position,
         log: Option<LogEnd>,
         state: &ClusterState,
-    ) -> Option<Seqno> {
+    ) -> Result<Option<Seqno>, String> {
         let at = state.position();
         let may_be = |at: Position| {
             let same = asked.is_defined() && asked.history == at.history;
             same && asked.seqno > at.seqno && state.forks().shares(log, asked.seqno)
         };
         if self.is_witness() || !may_be(at) {
-            return None;
+            return Ok(None);
         }
         // More may have been ordered since that state.
         match self.ask(name, addr, &Request::Probe) {
-            Ok(Answer::Info { position, .. }) => may_be(position).then_some(position.seqno),
-            _ => Some(at.seqno),
+            Ok(Answer::Info { position, .. }) => Ok(may_be(position).then_some(position.seqno)),
+            Ok(_) => Err("did not say how far it is".to_owned()),
+            Err(unanswered) => Err(unanswered.why),
         }
     }
 
@@ -549,12 +552,18 @@ impl Node {
                             ));
                             continue;
                         };
-                        if need == Need::Copy
-                            && !compared.differs()
-                            && let Some(last) = self.last_before(name, &addr, asked, log, &state)
-                        {
-                            let position = asked.seqno;
-                            return Err(ConnectError::Ahead { position, last });
+                        if need == Need::Copy && !compared.differs() {
+                            match self.last_before(name, &addr, asked, log, &state) {
+                                Ok(None) => {}
+                                Ok(Some(last)) => {
+                                    let position = asked.seqno;
+                                    return Err(ConnectError::Ahead { position, last });
+                                }
+                                Err(why) => {
+                                    said.push((addr, why));
+                                    continue;
+                                }
+                            }
                         }
                         let need = self.need_with_streams(need, position, &state);
                         self.note(&format!(

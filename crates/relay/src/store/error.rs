@@ -35,7 +35,7 @@ pub enum StoreError {
     },
     /// The primary lost what is stored here.
     #[error(
-        "{why} The transactions that it has lost are on the relay and its replicas, and not on the primary. Either make one of the          replicas the primary, or give relay and replicas new copies of the primary's data (the relay an empty directory). If the primary          itself gets them again (it was restored, and catches up with another server), wait until it has them. Then remove {HALTED}          from the relay's directory, and start the relay again."
+        "{why} The transactions that it has lost are on the relay and its replicas, and not on the primary. Either make one of the replicas the primary, or give relay and replicas new copies of the primary's data (the relay an empty directory). If the primary itself gets them again (it was restored, and catches up with another server), wait until it has them. Then remove {HALTED} from the relay's directory, and start the relay again."
     )]
     Halted {
         /// How that is known.

@@ -72,7 +72,12 @@ impl Applier for Lent {
                     meta.depends_on
                 ));
             }
-            db.lock().applying.insert(seqno);
+            let mut inner = db.lock();
+            inner.applying.insert(seqno);
+            if inner.thrown.contains(&(meta.source, meta.trx_id)) {
+                inner.thrown_before.insert(seqno);
+            }
+            drop(inner);
             db.holds.pass(Point::ApplyStart);
             db.apply(trx, flags, payload, meta)
         };
@@ -483,9 +488,12 @@ impl Db {
         } else {
             Owner::Ordered(seqno)
         };
-        let thrown = fragment && self.lock().thrown.contains(&id);
+        let thrown = {
+            let inner = self.lock();
+            fragment && inner.thrown.contains(&id) && !inner.thrown_before.contains(&seqno)
+        };
         if thrown && !open {
-            // Amid it, as the node knows what it lacks otherwise.
+            // Amid it: of what was thrown away before, the node knows that it is lacking.
             let killed = "Query execution was interrupted, Error_code: 1317;\0";
             return self.in_order(trx, meta, Some(killed), |_| Entry::Fragment(id.0, id.1));
         }

@@ -225,6 +225,8 @@ struct Inner {
     applying: BTreeSet<Seqno>,
     /// Streaming transactions that it threw away.
     thrown: BTreeSet<StreamId>,
+    /// Places whose write sets came after that.
+    thrown_before: BTreeSet<Seqno>,
     /// Rows at which applying fails, with which text.
     fails: HashMap<Key, String>,
     /// Whoever changes such a row here needs these, too, as with a unique index: no key
@@ -333,6 +335,7 @@ impl Db {
                 in_commit: None,
                 applying: BTreeSet::new(),
                 thrown: BTreeSet::new(),
+                thrown_before: BTreeSet::new(),
                 fails: HashMap::new(),
                 neighbours: HashMap::new(),
                 blocked: 0,
