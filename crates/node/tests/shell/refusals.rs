@@ -328,7 +328,7 @@ fn one_address_that_refuses_does_not_end_the_search_of_the_others() {
         let again = world.open_again(3);
         again.connect(STRANGE_FIRST, false).expect("two are there");
         world.synced(&again);
-        let told = "10.0.0.9:4567 speaks another version. Asking at the other addresses";
+        let told = "10.0.0.9:4567 cannot be asked so. Asking at the other addresses";
         assert_eq!(world.report.times("n3", told), 1);
 
         // Nor does it keep a majority of the logs apart.
@@ -358,7 +358,7 @@ fn one_address_that_refuses_does_not_end_the_search_of_the_others() {
         let why = alone.connect(list, false).expect_err("all refuse");
         assert!(began.elapsed() < Duration::from_secs(10), "at once");
         let all = [STRANGE, &World::addr(1), &World::addr(2)];
-        let all = all.map(|addr| format!("{addr} speaks another version"));
+        let all = all.map(|addr| format!("{addr} cannot be asked so"));
         assert_eq!(why, all.join("; "));
         for n in [1, 2] {
             world.net.speak_plainly(&World::addr(n));
@@ -403,7 +403,7 @@ fn an_address_that_refuses_does_not_end_a_join() {
         world.until("it is found", || world.report.said(found));
         world.net.speak_strangely(&leader, AskError::OtherVersion);
         world.report.let_go();
-        let told = "speaks another version. Asking at the other addresses";
+        let told = "cannot be asked so. Asking at the other addresses";
         world.until("the join is refused", || {
             world.report.times("n3", told) > 0 || joins.is_finished()
         });
