@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use dromon_binlog::GroupName;
 use dromon_binlog::hints::{Barrier, Hint, Hints, Limits, Reached};
 
+use super::ask::{AskError, Asker, Login};
 use super::backoff::{Attempts, Lived};
 use super::connection::{Connection, Fault};
 use super::desk::Desk;
@@ -54,6 +55,10 @@ pub struct Source {
     /// Of a mirror without files: the primary's file that it begins with; `None`: the oldest.
     pub start_file: Option<u64>,
 }
+
+/// Whether a server is a node of a cluster, and how long the answer may be.
+const WSREP_ON: &str = "SHOW VARIABLES LIKE 'wsrep_on'";
+const WSREP_MAX: usize = 4096;
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -261,9 +266,33 @@ impl Puller {
             SessionError::Lost { lost } => Some(why(server_id, lost)),
             _ if self.store.kind() == Kind::MariaDb => {
                 let has = self.store.state().position();
-                lost(error, &has, server_id).map(|gtid| why(server_id, &gtid.to_string()))
+                let gtid = lost(error, &has, server_id)?;
+                (!self.is_node()).then(|| why(server_id, &gtid.to_string()))
             }
             _ => None,
+        }
+    }
+
+    /// Whether the primary is a node of a cluster: others of it may have its server id and write the same GTIDs,
+    /// and what it lacks it gets from them. Also if that cannot be asked now, as it is tried again.
+    fn is_node(&self) -> bool {
+        let login = Login {
+            address: self.source.address.clone(),
+            user: self.source.wish.user.clone(),
+            password: self.source.wish.password.clone(),
+            tls: self.source.tls.clone(),
+            limit: self.source.dead_after,
+            in_all: Some(self.source.dead_after),
+        };
+        let asked = Asker::connect(&login).and_then(|mut asker| asker.ask(WSREP_ON, WSREP_MAX));
+        match asked {
+            Ok(rows) => {
+                let on = rows.first().and_then(|row| row.get(1)?.as_deref());
+                on.is_some_and(|on| on.eq_ignore_ascii_case(b"ON"))
+            }
+            // It knows no such question.
+            Err(AskError::Session(_)) => false,
+            Err(_) => true,
         }
     }
 

@@ -24,13 +24,18 @@ const CRC: Checksum = Checksum::Crc32;
 
 /// A server that says it has not 0-1-7, and the second time that it has.
 fn primary(server_id: u32) -> (String, Arc<AtomicUsize>) {
+    is_primary(server_id, false)
+}
+
+/// The same, as a node of a cluster or not.
+fn is_primary(server_id: u32, node: bool) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound").to_string();
     let dumps = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&dumps);
     thread::spawn(move || {
         for stream in listener.incoming() {
-            serves(stream.expect("a client"), server_id, &counted);
+            serves(stream.expect("a client"), server_id, node, &counted);
         }
     });
     (address, dumps)
@@ -49,7 +54,7 @@ fn packet(stream: &mut TcpStream, frames: &mut Frames) -> Option<Vec<u8>> {
     }
 }
 
-fn serves(mut stream: TcpStream, server_id: u32, dumps: &AtomicUsize) {
+fn serves(mut stream: TcpStream, server_id: u32, node: bool, dumps: &AtomicUsize) {
     let mut frames = Frames::new(1 << 20);
     let greeting = Greeting {
         version: "5.5.5-10.11.18-MariaDB-log".into(),
@@ -85,6 +90,9 @@ fn serves(mut stream: TcpStream, server_id: u32, dumps: &AtomicUsize) {
                 let mut answer = TextResult::new(&["a", "b"]);
                 if text.contains("@@GLOBAL.server_id") {
                     answer.row([server_id.to_string(), "10.11.18-MariaDB-log".into()]);
+                }
+                if node && text.contains("'wsrep_on'") {
+                    answer.row(["wsrep_on".to_owned(), "ON".to_owned()]);
                 }
                 table = (!text.starts_with("SET ")).then_some(answer);
             }
@@ -169,7 +177,16 @@ fn what_it_wrote_itself_ends_the_pulling_for_good() {
 /// It may be a replica that is behind.
 #[test]
 fn what_another_one_wrote_may_come() {
-    let (address, dumps) = primary(2);
+    goes_on(primary(2));
+}
+
+/// Another node may have written it under the same server id, and this one be behind.
+#[test]
+fn what_a_node_of_a_cluster_lacks_comes() {
+    goes_on(is_primary(1, true));
+}
+
+fn goes_on((address, dumps): (String, Arc<AtomicUsize>)) {
     let (_, store) = with_a_group();
     let view = store.view();
     let puller = puller(store, &address, None, None, Duration::from_secs(5));
