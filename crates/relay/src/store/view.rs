@@ -688,6 +688,18 @@ mod tests {
     use super::super::{Part, Store, StoreOptions};
     use super::*;
 
+    fn encoded(kind: EventType, payload: &Payload<'_>, format: &Format) -> Vec<u8> {
+        let header = Header {
+            timestamp: 1000,
+            kind,
+            server_id: 1,
+            len: 0,
+            end_pos: 0,
+            flags: 0,
+        };
+        encode_event(&header, payload, format)
+    }
+
     /// A large event is not held by each replica that has got it while it waits for the next one.
     #[test]
     fn a_cursor_holds_nothing_behind_an_event() {
@@ -698,17 +710,7 @@ mod tests {
             post_header_lens: vec![0; 163],
             checksum: Some(Checksum::Crc32),
         };
-        let event = |kind, payload: &Payload<'_>| {
-            let header = Header {
-                timestamp: 1000,
-                kind,
-                server_id: 1,
-                len: 0,
-                end_pos: 0,
-                flags: 0,
-            };
-            encode_event(&header, payload, &format)
-        };
+        let event = |kind, payload: &Payload<'_>| encoded(kind, payload, &format);
         let begins = Payload::Format(Box::new(format.clone()));
         let begins = event(EventType::FORMAT_DESCRIPTION, &begins);
         let text = vec![b'x'; 8 << 20];
@@ -753,17 +755,7 @@ mod tests {
             post_header_lens: vec![0; 41],
             checksum: Some(Checksum::Crc32),
         };
-        let event = |kind, payload: &Payload<'_>| {
-            let header = Header {
-                timestamp: 1000,
-                kind,
-                server_id: 1,
-                len: 0,
-                end_pos: 0,
-                flags: 0,
-            };
-            encode_event(&header, payload, &format)
-        };
+        let event = |kind, payload: &Payload<'_>| encoded(kind, payload, &format);
         let device = Arc::new(SimDevice::new(1));
         let open = || {
             let options = StoreOptions {
