@@ -67,6 +67,17 @@ impl Model {
         BinlogState::from_gtids(self.groups[..n].iter().map(|g| g.0))
     }
 
+    /// A small group of `server` with so many events, where nothing fails.
+    fn group(&mut self, store: &mut Store, server: u32, events: usize) {
+        let size = 0;
+        let group = Step::Group {
+            server,
+            events,
+            size,
+        };
+        self.step(store, &group).expect("no faults");
+    }
+
     /// One step; an error ends the store.
     fn step(&mut self, store: &mut Store, step: &Step) -> Result<(), StoreError> {
         if store.format().is_none() {
@@ -383,16 +394,7 @@ fn a_gap_between_files_is_named() {
     let mut store = open(&device).expect("empty");
     let mut model = Model::default();
     for _ in 0..3 {
-        model
-            .step(
-                &mut store,
-                &Step::Group {
-                    server: 1,
-                    events: 0,
-                    size: 0,
-                },
-            )
-            .expect("no faults");
+        model.group(&mut store, 1, 0);
         model.step(&mut store, &Step::Rotate).expect("no faults");
     }
     drop(store);

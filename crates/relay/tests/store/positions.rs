@@ -7,7 +7,7 @@ use dromon_log::SimDevice;
 use dromon_relay::store::Store;
 
 use crate::common::{append, format_event, gtid, transaction};
-use crate::{CRC, Model, Step, open, options};
+use crate::{CRC, Model, open, options};
 
 /// Of a server that is not in the oldest list: it may have been there.
 #[test]
@@ -64,16 +64,7 @@ fn strangers_and_replicas_ahead() {
     let mut store = open(&device).expect("empty");
     let mut model = Model::default();
     for _ in 0..5 {
-        model
-            .step(
-                &mut store,
-                &Step::Group {
-                    server: 1,
-                    events: 0,
-                    size: 0,
-                },
-            )
-            .expect("no faults");
+        model.group(&mut store, 1, 0);
     }
     store.flush().expect("no faults");
     let find = |text: &str| {
