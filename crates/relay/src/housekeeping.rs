@@ -3,10 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use dromon_log::Device;
 
+use crate::clock::{Believed, Now};
 use crate::log::{Level, Log};
 use crate::serve::{REPLICAS, Server};
 use crate::store::{Limits, StoreError, View};
@@ -42,6 +43,8 @@ pub(crate) struct Housekeeping {
     view: Arc<View>,
     keep: Keep,
     log: Log,
+    /// By which files are old.
+    time: Believed,
     last: Instant,
     unsaved: bool,
     /// Whether it was said why nothing is purged yet.
@@ -52,17 +55,13 @@ pub(crate) struct Housekeeping {
     said: String,
 }
 
-/// Seconds since 1970.
-pub(crate) fn unix_now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
-}
-
 impl Housekeeping {
     /// Of a relay that starts.
     pub fn new(server: &Arc<Server>, view: &Arc<View>, keep: Keep, log: &Log) -> Housekeeping {
         server.keeps(keep.limits, Arc::clone(&keep.device));
+        let newest = view.newest().into();
         Housekeeping {
+            time: Believed::new(newest, server.now()),
             server: Arc::clone(server),
             view: Arc::clone(view),
             keep,
@@ -79,11 +78,11 @@ impl Housekeeping {
     pub fn now_and_then(&mut self) {
         if self.last.elapsed() >= EVERY {
             self.last = Instant::now();
-            self.keep_house(unix_now());
+            self.keep_house(self.server.now());
         }
     }
 
-    fn keep_house(&mut self, now: u64) {
+    fn keep_house(&mut self, now: Now) {
         let (forgotten, held) = {
             let mut registry = self.server.registry();
             let forgotten = registry.tick(now, self.keep.forget);
@@ -111,8 +110,9 @@ impl Housekeeping {
             false => needed.map(|n| n.0),
         };
         let began = Instant::now();
+        let time = self.time.at(now);
         let in_time = || began.elapsed() < self.keep.at_once;
-        let purged = self.view.purge_while(self.keep.limits, from, now, in_time);
+        let purged = self.view.purge_while(self.keep.limits, from, time, in_time);
         if waits && purged.held > 0 && !std::mem::replace(&mut self.said_unlisted, true) {
             self.log.say(
                 Level::Warning,
@@ -194,13 +194,22 @@ mod tests {
     use std::sync::OnceLock;
 
     use dromon_binlog::{
-        BinlogState, Checksum, EventType, Format, Header, Payload, encode_event, version_bytes,
+        BinlogState, Checksum, EventType, Format, GroupName, Gtid, Header, Payload, encode_event,
+        version_bytes,
     };
     use dromon_log::{DeviceFile, SimDevice};
 
     use super::*;
     use crate::serve::{Called, Policy, Registry, ServeOptions};
-    use crate::store::{Store, StoreOptions};
+    use crate::store::{Part, Store, StoreOptions};
+
+    /// Both clocks show this.
+    fn at(secs: u64) -> Now {
+        Now {
+            unix: secs,
+            up: secs,
+        }
+    }
 
     /// While the list of replicas is written, one comes.
     struct Meanwhile {
@@ -226,7 +235,7 @@ mod tests {
         }
         fn sync_dir(&self) -> io::Result<()> {
             let server = self.server.get().expect("it is there");
-            server.registry().begins(4, "db4", 3306, 2, 1, 1001);
+            server.registry().begins(4, "db4", 3306, 2, 1, at(1001));
             self.device.sync_dir()
         }
         fn place(&self) -> String {
@@ -260,17 +269,17 @@ mod tests {
         housekeeping.server.keeps(limits, device);
         housekeeping.keep.limits = limits;
         housekeeping.unsaved = true;
-        housekeeping.keep_house(1001);
+        housekeeping.keep_house(at(1001));
         assert_eq!(housekeeping.view.oldest(), Some(1));
         // Without it they go.
         let mut registry = housekeeping.server.registry();
-        registry.ends(4, 2, 1002);
+        registry.ends(4, 2, at(1002));
         registry
-            .forget(&Called::Id(4), "me", 1003)
+            .forget(&Called::Id(4), "me", at(1003))
             .expect("it is away");
         registry.take_changed();
         drop(registry);
-        housekeeping.keep_house(1004);
+        housekeeping.keep_house(at(1004));
         assert_eq!(housekeeping.view.oldest(), Some(3));
     }
 
@@ -296,14 +305,14 @@ mod tests {
         };
         housekeeping.keep.unlisted_until = Some(Instant::now() + UNLISTED);
         for now in [1001, 1002] {
-            housekeeping.keep_house(now);
+            housekeeping.keep_house(at(now));
         }
         assert_eq!(housekeeping.view.oldest(), Some(1));
         let said = fs::read_to_string(dir.path().join("log")).expect("readable");
         let why = "2 files would be purged, but there was no list";
         assert_eq!(said.matches(why).count(), 1, "{said}");
         housekeeping.keep.unlisted_until = Some(Instant::now());
-        housekeeping.keep_house(1003);
+        housekeeping.keep_house(at(1003));
         assert_eq!(housekeeping.view.oldest(), Some(3));
     }
 
@@ -328,16 +337,16 @@ mod tests {
         };
         let all: u64 = list.iter().map(|file| file.bytes).sum();
         limits(&mut housekeeping, Some(1), Some(all - 1));
-        housekeeping.server.registry().ends(3, 1, 1000);
-        housekeeping.keep_house(1001);
+        housekeeping.server.registry().ends(3, 1, at(1000));
+        housekeeping.keep_house(at(1001));
         assert_eq!(housekeeping.view.oldest(), Some(2));
         let oldest = housekeeping.view.oldest().expect("files");
         assert_eq!(registry(&housekeeping).needed(oldest), None);
         // What is left goes as keep_size says, far below the hard limit.
-        housekeeping.keep_house(1002);
+        housekeeping.keep_house(at(1002));
         assert_eq!(housekeeping.view.oldest(), Some(5));
         assert_eq!(registry(&housekeeping).held(), None);
-        housekeeping.keep_house(1003);
+        housekeeping.keep_house(at(1003));
         let said = fs::read_to_string(dir.path().join("log")).expect("readable");
         assert_eq!(said.matches("Replica 3 is cut off").count(), 1, "{said}");
         assert!(said.contains("needs relay-bin.000001"), "{said}");
@@ -345,9 +354,9 @@ mod tests {
         housekeeping
             .server
             .registry()
-            .begins(3, "db3", 3306, 2, 5, 1004);
+            .begins(3, "db3", 3306, 2, 5, at(1004));
         store.begin_file(&begins()).expect("a good disk");
-        housekeeping.keep_house(1005);
+        housekeeping.keep_house(at(1005));
         assert_eq!(housekeeping.view.oldest(), Some(5));
         assert_eq!(registry(&housekeeping).held(), Some((1, 3)));
     }
@@ -375,11 +384,11 @@ mod tests {
         // No time at all: one after the other.
         housekeeping.keep.at_once = Duration::ZERO;
         for oldest in [2, 3, 4] {
-            housekeeping.keep_house(1000 + oldest);
+            housekeeping.keep_house(at(1000 + oldest));
             assert_eq!(housekeeping.view.oldest(), Some(oldest));
         }
         housekeeping.keep.at_once = Duration::MAX;
-        housekeeping.keep_house(1005);
+        housekeeping.keep_house(at(1005));
         assert_eq!(housekeeping.view.oldest(), Some(6));
     }
 
@@ -420,7 +429,7 @@ mod tests {
             size: Some(1),
             ..Limits::default()
         };
-        housekeeping.keep_house(1001);
+        housekeeping.keep_house(at(1001));
         let names = |view: &View| -> Vec<String> {
             let list = view.list();
             list.into_iter().map(|file| file.name).collect()
@@ -434,6 +443,47 @@ mod tests {
         assert_eq!(registry.known()[&7].needs, 8);
         assert_eq!(registry.known()[&8].needs, 6);
         assert!(!registry.renumber(last(&store), store.first_file()));
+    }
+
+    /// With `keep_age` files do not come back when the clock does.
+    #[test]
+    fn a_clock_that_jumps_purges_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = Log::file(&dir.path().join("log")).expect("writable");
+        let (mut housekeeping, mut store) = with_store(&SimDevice::new(1), &log);
+        for seqno in 1..4 {
+            store.begin_file(&begins()).expect("a good disk");
+            let (domain, server) = (0, 1);
+            let name = GroupName::MariaDb(Gtid {
+                domain,
+                server,
+                seqno,
+            });
+            store
+                .append(begins(), Part::Alone(name, 900))
+                .expect("a good disk");
+            store.flush().expect("a good disk");
+        }
+        let newest = u64::from(housekeeping.view.newest());
+        assert_eq!(newest, 900);
+        let now = |unix, up| Now { unix, up };
+        housekeeping.time = Believed::new(newest, now(900, 0));
+        housekeeping.server = Server::new(
+            options(),
+            Arc::clone(&housekeeping.view),
+            Registry::new(60),
+            log,
+            0,
+        );
+        housekeeping.keep.limits.age = Some(100_000);
+        for (unix, up) in [(901, 1), (400_000_000, 2), (903, 3)] {
+            housekeeping.keep_house(now(unix, up));
+            assert_eq!(housekeeping.view.oldest(), Some(1));
+        }
+        for (up, oldest) in [(4, 1), (3603, 1), (3604, 3)] {
+            housekeeping.keep_house(now(200_000 + up, up));
+            assert_eq!(housekeeping.view.oldest(), Some(oldest), "it stands");
+        }
     }
 
     fn begins() -> Vec<u8> {
@@ -484,7 +534,7 @@ mod tests {
         )
         .expect("empty");
         let mut registry = Registry::new(60);
-        registry.begins(3, "db3", 3306, 1, 1, 1000);
+        registry.begins(3, "db3", 3306, 1, 1, at(1000));
         let view = store.view();
         let server = Server::new(options(), Arc::clone(&view), registry, log.clone(), 0);
         let keep = Keep {
@@ -505,14 +555,14 @@ mod tests {
         let mut housekeeping = housekeeping(&device, &log);
         for now in [1001, 1002] {
             device.fail_write(1, io::ErrorKind::StorageFull);
-            housekeeping.keep_house(now);
+            housekeeping.keep_house(at(now));
         }
         let said = fs::read_to_string(dir.path().join("log")).expect("readable");
         assert_eq!(said.matches("could not write").count(), 1, "{said}");
         assert!(!said.contains("stores nothing more"), "{said}");
         assert!(housekeeping.view.failure().is_none());
         assert_eq!(device.content(REPLICAS), None);
-        housekeeping.keep_house(1003);
+        housekeeping.keep_house(at(1003));
         let kept = device.content(REPLICAS).expect("written");
         assert!(kept.starts_with(b"3 1 3306 "), "{kept:?}");
     }

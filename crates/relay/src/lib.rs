@@ -15,12 +15,14 @@
 //! | [`given`] | settings as they are given; `dromon replica` reads its own with it, too | |
 //! | [`http`] | how it stands, for monitoring and load balancers | `page`, `status` |
 //! | [`net`] | sockets, TLS | |
+//! | `clock` | a wall clock that jumps, beside one that does not | all |
 //!
 //! Formats and promises: `docs/relay.md`.
 
 #![forbid(unsafe_code)]
 
 mod anew;
+mod clock;
 mod config;
 mod descriptors;
 pub mod given;
@@ -34,6 +36,7 @@ pub mod serve;
 pub mod store;
 pub mod wire;
 
+pub use clock::Now;
 pub use config::{Config, RELAY};
 pub use given::{ConfigError, Given};
 pub use run::{RunError, run};

@@ -14,9 +14,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::anew::{Anew, begin_anew, has_room};
+use crate::clock::Now;
 use crate::config::Config;
 use crate::descriptors;
-use crate::housekeeping::{AT_ONCE, Housekeeping, Keep, UNLISTED, unix_now};
+use crate::housekeeping::{AT_ONCE, Housekeeping, Keep, UNLISTED};
 use crate::http::{HttpServer, Questions};
 use crate::log::{Level, Log};
 use crate::pull::{Desk, Following, Login, PositionKind, Puller, read_for_ever};
@@ -114,7 +115,7 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
     let path = config.dir.join(REPLICAS);
     let mut registry = load(&path, config.hold.as_secs())?;
     let unlisted = !path.exists() && !store.view().list().is_empty();
-    registry.started(unix_now());
+    registry.started(Now::default());
     let renumbered = registry.renumber(store.end().map(|end| end.file), store.first_file());
     let cannot_listen = |source| RunError::Listen {
         address: config.listen.clone(),
@@ -277,7 +278,8 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
 
 /// Writes down who was here until now.
 fn remember(server: &Server, log: &Log) {
-    server.registry().tick(unix_now(), None);
+    let now = server.now();
+    server.registry().tick(now, None);
     if let Err(error) = server.write_down() {
         log.say(Level::Warning, &error.to_string());
     }

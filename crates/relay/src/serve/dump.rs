@@ -68,7 +68,7 @@ impl Connection<'_> {
         };
         if let (Some(id), Some(r)) = (id, &self.registered) {
             let mut registry = server.registry();
-            registry.begins(id, &r.host, r.port, self.number, place.file, unix_now());
+            registry.begins(id, &r.host, r.port, self.number, place.file, server.now());
             if let Ok(address) = self.stream.tcp().peer_addr() {
                 registry.at(id, self.number, address.ip(), self.congestion());
             }
@@ -99,7 +99,7 @@ impl Connection<'_> {
         }
         let result = self.stream_to(&mut feed, wants, place, state, id, came);
         if let Some(id) = id {
-            server.registry().ends(id, self.number, unix_now());
+            server.registry().ends(id, self.number, server.now());
         }
         match result {
             Ok(()) => Ok(feed.sequence()),
@@ -289,7 +289,7 @@ impl Connection<'_> {
                     if let Some(id) = id {
                         server
                             .registry()
-                            .enters(id, self.number, number, unix_now());
+                            .enters(id, self.number, number, server.now());
                     }
                 }
                 Next::End => {

@@ -3,7 +3,8 @@
 //! When a replica connects it says what it has; mostly that is what it *received*. What it has not
 //! applied of that it may lose again, with its host or at its next start, and ask for it once more. So a
 //! file counts as needed until the replica was sent all of it *and* was connected so long after
-//! (`hold_secs`), over however many connections; while it is away nothing moves on.
+//! (`hold_secs`), over however many connections; while it is away nothing moves on. All that is decided
+//! here goes by the clock that nobody sets ([`Now::up`]): the other one is for people to read.
 //!
 //! Kept across restarts, a line for each: `server id, file, port, last seen, host`.
 
@@ -14,6 +15,7 @@ use std::net::IpAddr;
 use dromon_binlog::Position;
 
 use super::session::Host;
+use crate::clock::Now;
 use crate::wire::Compressed;
 
 /// A replica.
@@ -27,6 +29,8 @@ pub struct Known {
     pub needs: u64,
     /// When it was here, in seconds since 1970.
     pub last_seen: u64,
+    /// The same, by [`Now::up`]; `None`: not since the relay's start.
+    seen: Option<u64>,
     /// Its connection, if it is here.
     pub connection: Option<u32>,
     /// Where it came from.
@@ -43,12 +47,17 @@ pub struct Known {
     pub joined: u64,
     /// What compressing has spared, if it is a relay that asked for it.
     pub zstd: Option<Compressed>,
-    /// Files that it was sent something of, and since when; rising. The time that it was away since
-    /// counts as if it had not been.
+    /// Since when, by [`Now::up`], it was sent something of which files; rising. The time that it was
+    /// away since counts as if it had not been.
     entered: VecDeque<(u64, u64)>,
 }
 
 impl Known {
+    fn is_here(&mut self, now: Now) {
+        self.last_seen = now.unix;
+        self.seen = Some(now.up);
+    }
+
     /// The oldest file that is kept for it, if the oldest one of all is this. One that lacks what is not
     /// there any more can begin only with a file that it was sent something of; `None`: it was sent
     /// nothing of any that is left, and nothing that is kept would help it.
@@ -112,9 +121,9 @@ pub struct Registry {
     known: BTreeMap<u32, Known>,
     hold_secs: u64,
     changed: bool,
-    /// Nobody counts as away since before then.
-    started: u64,
-    /// When the text was given last.
+    /// When the relay began, by [`Now::up`]: nobody counts as away since before then.
+    started: Option<u64>,
+    /// When the text was given last, by the same.
     told: u64,
     /// Files that would be purged, and who needs them.
     held: Option<(usize, u32)>,
@@ -161,6 +170,7 @@ impl Registry {
                 port,
                 needs,
                 last_seen,
+                seen: None,
                 connection: None,
                 address: None,
                 congestion: String::new(),
@@ -177,9 +187,9 @@ impl Registry {
     }
 
     /// The relay begins: before, nobody could be here.
-    pub fn started(&mut self, now: u64) {
-        self.started = now;
-        self.told = now;
+    pub fn started(&mut self, now: Now) {
+        self.started = Some(now.up);
+        self.told = now.up;
     }
 
     /// `last`: the number of the newest file; `first`: there is none, and this one will be begun. Files
@@ -217,25 +227,26 @@ impl Registry {
 
     /// A replica is sent events from this file on. A connection with the same server id that is
     /// still there is a leftover, and must end.
-    pub fn begins(&mut self, id: u32, host: &str, port: u16, connection: u32, file: u64, now: u64) {
+    pub fn begins(&mut self, id: u32, host: &str, port: u16, connection: u32, file: u64, now: Now) {
         let (mut needs, mut entered) = (file, VecDeque::new());
         if let Some(before) = self.known.remove(&id) {
-            let away = match before.connection {
-                Some(_) => 0,
-                None => now.saturating_sub(before.last_seen),
+            let away = match (before.connection, before.seen) {
+                (None, Some(seen)) => now.up.saturating_sub(seen),
+                _ => 0,
             };
             needs = needs.min(before.needs);
             let still = before.entered.into_iter().filter(|e| e.1 <= file);
             entered.extend(still.map(|(since, file)| (since + away, file)));
         }
         if entered.back().map_or(needs, |(_, last)| *last) < file {
-            entered.push_back((now, file));
+            entered.push_back((now.up, file));
         }
         let known = Known {
             host: host.to_owned(),
             port,
             needs,
-            last_seen: now,
+            last_seen: now.unix,
+            seen: Some(now.up),
             connection: Some(connection),
             address: None,
             congestion: String::new(),
@@ -330,21 +341,21 @@ impl Registry {
     }
 
     /// It is sent the first of a file.
-    pub fn enters(&mut self, id: u32, connection: u32, file: u64, now: u64) {
+    pub fn enters(&mut self, id: u32, connection: u32, file: u64, now: Now) {
         if let Some(known) = self.known.get_mut(&id)
             && known.connection == Some(connection)
         {
-            known.entered.push_back((now, file));
+            known.entered.push_back((now.up, file));
         }
     }
 
     /// It is gone.
-    pub fn ends(&mut self, id: u32, connection: u32, now: u64) {
+    pub fn ends(&mut self, id: u32, connection: u32, now: Now) {
         if let Some(known) = self.known.get_mut(&id)
             && known.connection == Some(connection)
         {
             known.connection = None;
-            known.last_seen = now;
+            known.is_here(now);
             self.changed = true;
         }
     }
@@ -360,29 +371,29 @@ impl Registry {
     }
 
     /// Time passes. `forget_secs`: who is away for longer is forgotten; tells whom.
-    pub fn tick(&mut self, now: u64, forget_secs: Option<u64>) -> Vec<u32> {
+    pub fn tick(&mut self, now: Now, forget_secs: Option<u64>) -> Vec<u32> {
         let here = |known: &&mut Known| known.connection.is_some();
         for known in self.known.values_mut().filter(here) {
-            known.last_seen = now;
+            known.is_here(now);
             while let Some((since, file)) = known.entered.front().copied()
-                && since + self.hold_secs <= now
+                && since.saturating_add(self.hold_secs) <= now.up
             {
                 known.entered.pop_front();
                 known.needs = file;
                 self.changed = true;
             }
         }
-        if self.told.saturating_add(AGAIN_SECS) <= now {
-            self.told = now;
+        if self.told.saturating_add(AGAIN_SECS) <= now.up {
+            self.told = now.up;
             self.changed |= self.known.values().any(|k| k.connection.is_some());
         }
         let Some(forget) = forget_secs else {
             return Vec::new();
         };
-        let started = self.started;
+        let started = self.started.unwrap_or(0);
         let gone = |k: &Known| {
-            let seen = k.last_seen.max(started);
-            k.connection.is_none() && seen.saturating_add(forget) < now
+            let seen = k.seen.unwrap_or(started);
+            k.connection.is_none() && seen.saturating_add(forget) < now.up
         };
         let ids: Vec<u32> = self
             .known
@@ -406,7 +417,7 @@ impl Registry {
         &mut self,
         name: &Called,
         by: &str,
-        now: u64,
+        now: Now,
     ) -> Result<(u32, Known), Unforgettable> {
         let named = self.called(name);
         let (id, known) = match &named[..] {
@@ -420,17 +431,16 @@ impl Registry {
         if known.connection.is_some() {
             return Err(Unforgettable::Here(id, Box::new(known.clone())));
         }
-        let back = self.started.saturating_add(BACK_SECS);
-        // A clock that was set back since is no reason.
-        if known.last_seen <= self.started && (self.started..back).contains(&now) {
+        let back = self.started.map_or(0, |at| at.saturating_add(BACK_SECS));
+        if known.seen.is_none() && now.up < back {
             let known = Box::new(known.clone());
-            return Err(Unforgettable::TooSoon(id, known, back - now));
+            return Err(Unforgettable::TooSoon(id, known, back - now.up));
         }
         let known = self.remove(id, by, now).ok_or(Unforgettable::Unknown)?;
         Ok((id, known))
     }
 
-    fn remove(&mut self, id: u32, by: &str, now: u64) -> Option<Known> {
+    fn remove(&mut self, id: u32, by: &str, now: Now) -> Option<Known> {
         let known = self.known.remove(&id)?;
         self.changed = true;
         // What it held is counted anew in a moment.
@@ -442,7 +452,7 @@ impl Registry {
             server_id: id,
             host: known.host.clone(),
             needed: known.needs,
-            at: now,
+            at: now.unix,
             by: by.to_owned(),
         });
         Some(known)
@@ -488,78 +498,123 @@ impl Registry {
 mod tests {
     use super::*;
 
+    /// Both clocks show this.
+    fn at(secs: u64) -> Now {
+        Now {
+            unix: secs,
+            up: secs,
+        }
+    }
+
     #[test]
     fn what_is_needed() {
         let mut r = Registry::new(60);
         assert_eq!(r.needed(0), None);
-        r.begins(3, "db3", 3306, 1, 5, 1000);
-        r.begins(4, "db4", 3306, 2, 9, 1000);
+        r.begins(3, "db3", 3306, 1, 5, at(1000));
+        r.begins(4, "db4", 3306, 2, 9, at(1000));
         assert_eq!(r.needed(0), Some((5, 3)));
         // Sent, but not for long.
-        r.enters(3, 1, 6, 1010);
-        r.enters(3, 1, 7, 1020);
-        r.tick(1069, None);
+        r.enters(3, 1, 6, at(1010));
+        r.enters(3, 1, 7, at(1020));
+        r.tick(at(1069), None);
         assert_eq!(r.needed(0), Some((5, 3)));
-        r.tick(1070, None);
+        r.tick(at(1070), None);
         assert_eq!(r.needed(0), Some((6, 3)));
         // Away: nothing moves.
-        r.ends(3, 1, 1075);
-        r.tick(5000, None);
+        r.ends(3, 1, at(1075));
+        r.tick(at(5000), None);
         assert_eq!(r.needed(0), Some((6, 3)));
         // Back: it says what it received, and may lose that again. It was sent the 7th file 55 s before
         // it went.
-        r.begins(3, "db3", 3306, 7, 8, 6000);
+        r.begins(3, "db3", 3306, 7, 8, at(6000));
         assert_eq!(r.needed(0), Some((6, 3)));
-        r.tick(6004, None);
+        r.tick(at(6004), None);
         assert_eq!(r.needed(0), Some((6, 3)));
-        r.tick(6005, None);
+        r.tick(at(6005), None);
         assert_eq!(r.needed(0), Some((7, 3)));
         // A break of the connection is no reason either.
-        r.begins(3, "db3", 3306, 8, 8, 6030);
-        r.tick(6059, None);
+        r.begins(3, "db3", 3306, 8, 8, at(6030));
+        r.tick(at(6059), None);
         assert_eq!(r.needed(0), Some((7, 3)));
-        r.tick(6060, None);
+        r.tick(at(6060), None);
         assert_eq!(r.needed(0), Some((8, 3)));
         // It has lost what it was sent.
-        r.begins(3, "db3", 3306, 9, 5, 6100);
+        r.begins(3, "db3", 3306, 9, 5, at(6100));
         assert_eq!(r.needed(0), Some((5, 3)));
-        r.enters(3, 9, 6, 6100);
-        r.enters(3, 9, 7, 6101);
-        r.enters(3, 9, 8, 6102);
-        r.begins(3, "db3", 3306, 7, 7, 6103);
-        r.tick(6200, None);
+        r.enters(3, 9, 6, at(6100));
+        r.enters(3, 9, 7, at(6101));
+        r.enters(3, 9, 8, at(6102));
+        r.begins(3, "db3", 3306, 7, 7, at(6103));
+        r.tick(at(6200), None);
         assert_eq!(r.needed(0), Some((7, 3)), "the 8th is to be sent again");
         // What its former connection still says does not count.
         assert!(!r.is_current(3, 1) && r.is_current(3, 7));
-        r.enters(3, 1, 99, 6201);
-        r.ends(3, 1, 6202);
-        r.tick(9999, None);
+        r.enters(3, 1, 99, at(6201));
+        r.ends(3, 1, at(6202));
+        r.tick(at(9999), None);
         assert_eq!(r.needed(0), Some((7, 3)));
         assert_eq!(r.hosts().len(), 2);
         // Forgotten only if away, and only if told.
-        r.ends(4, 2, 7000);
-        assert!(r.tick(1 << 40, None).is_empty());
-        assert_eq!(r.tick(7101, Some(100)), [4]);
+        r.ends(4, 2, at(7000));
+        assert!(r.tick(at(1 << 40), None).is_empty());
+        assert_eq!(r.tick(at(7101), Some(100)), [4]);
         assert_eq!(r.known().len(), 1);
+    }
+
+    /// The clock was ahead when the relay started, and was set right.
+    #[test]
+    fn a_clock_that_goes_back_holds_nothing() {
+        let mut r = Registry::new(60);
+        let at = |unix, up| Now { unix, up };
+        r.started(at(2_200_000_000, 0));
+        r.begins(3, "db3", 3306, 1, 5, at(2_200_000_000, 10));
+        r.enters(3, 1, 6, at(2_200_000_001, 11));
+        r.ends(3, 1, at(1_800_000_000, 20));
+        assert_eq!(r.known()[&3].last_seen, 1_800_000_000);
+        // It was away for 10 s.
+        r.begins(3, "db3", 3306, 2, 6, at(1_800_000_010, 30));
+        r.enters(3, 2, 7, at(1_800_000_011, 31));
+        r.tick(at(1_800_000_060, 80), None);
+        assert_eq!(r.needed(0), Some((5, 3)));
+        r.tick(at(1_800_000_061, 81), None);
+        assert_eq!(r.needed(0), Some((6, 3)));
+        r.tick(at(1_800_000_071, 91), None);
+        assert_eq!(r.needed(0), Some((7, 3)));
+    }
+
+    /// For one tick it is ahead.
+    #[test]
+    fn a_clock_that_jumps_forgets_nobody() {
+        let mut r = Registry::new(60);
+        let at = |unix, up| Now { unix, up };
+        r.started(at(1_800_000_000, 0));
+        r.begins(3, "db3", 3306, 1, 5, at(1_800_000_001, 1));
+        r.begins(4, "db4", 3306, 2, 8, at(1_800_000_001, 1));
+        r.enters(4, 2, 9, at(1_800_000_002, 2));
+        r.ends(3, 1, at(1_800_000_003, 3));
+        assert!(r.tick(at(2_200_000_000, 4), Some(1000)).is_empty());
+        assert_eq!(r.known()[&4].needs, 8, "sent two seconds ago");
+        assert!(r.tick(at(1_800_001_003, 1003), Some(1000)).is_empty());
+        assert_eq!(r.tick(at(1_800_001_004, 1004), Some(1000)), [3]);
     }
 
     /// Beyond keep_size_hard also what a replica needs goes.
     #[test]
     fn what_is_gone_is_not_needed() {
         let mut r = Registry::new(60);
-        r.begins(3, "db3", 3306, 1, 5, 1000);
-        r.begins(4, "db4", 3306, 2, 25, 1000);
-        r.ends(3, 1, 1001);
+        r.begins(3, "db3", 3306, 1, 5, at(1000));
+        r.begins(4, "db4", 3306, 2, 25, at(1000));
+        r.ends(3, 1, at(1001));
         assert_eq!(r.needed(5), Some((5, 3)));
         assert_eq!(r.needed(6), Some((25, 4)), "nothing would help the other");
         assert_eq!(r.cut_off(6).map(|(id, _)| id).collect::<Vec<_>>(), [3]);
         assert_eq!(r.cut_off(5).count(), 0);
         // It was given a new copy of the data.
-        r.begins(3, "db3", 3306, 3, 22, 2000);
+        r.begins(3, "db3", 3306, 3, 22, at(2000));
         assert_eq!((r.needed(20), r.cut_off(20).count()), (Some((22, 3)), 0));
         // One that was sent what is left can go on with that, wherever it stood before.
-        r.enters(3, 3, 23, 2001);
-        r.ends(3, 3, 2002);
+        r.enters(3, 3, 23, at(2001));
+        r.ends(3, 3, at(2002));
         assert_eq!(r.needed(23), Some((23, 3)));
         assert_eq!(r.needed(24), Some((25, 4)));
     }
@@ -567,12 +622,12 @@ mod tests {
     #[test]
     fn who_is_here_is_not_forgotten_after_a_restart() {
         let mut r = Registry::new(60);
-        r.started(1000);
-        r.begins(3, "db3", 3306, 1, 5, 1000);
+        r.started(at(1000));
+        r.begins(3, "db3", 3306, 1, 5, at(1000));
         assert!(r.take_changed());
         let mut text = r.text();
         for now in (1001..100_000).step_by(100) {
-            r.tick(now, Some(7000));
+            r.tick(at(now), Some(7000));
             if r.take_changed() {
                 text = r.text();
             }
@@ -583,9 +638,9 @@ mod tests {
             again.known()[&3].last_seen > 96_000,
             "at most an hour old: {text}"
         );
-        again.started(200_000);
-        assert!(again.tick(207_000, Some(7000)).is_empty());
-        assert_eq!(again.tick(207_001, Some(7000)), [3]);
+        again.started(at(200_000));
+        assert!(again.tick(at(207_000), Some(7000)).is_empty());
+        assert_eq!(again.tick(at(207_001), Some(7000)), [3]);
     }
 
     fn name(name: &str) -> Called {
@@ -595,16 +650,16 @@ mod tests {
     #[test]
     fn a_name_that_looks_like_a_server_id() {
         let mut r = Registry::new(60);
-        r.begins(10, "db10", 3306, 1, 5, 1000);
-        r.begins(11, "10", 3306, 2, 5, 1000);
-        r.ends(10, 1, 1001);
-        r.ends(11, 2, 1001);
+        r.begins(10, "db10", 3306, 1, 5, at(1000));
+        r.begins(11, "10", 3306, 2, 5, at(1000));
+        r.ends(10, 1, at(1001));
+        r.ends(11, 2, at(1001));
         let mut both = r.clone();
         let id = |forgotten: Result<(u32, Known), Unforgettable>| forgotten.map(|f| f.0);
-        assert_eq!(id(r.forget(&name("10"), "me", 1002)), Ok(11));
-        assert_eq!(id(r.forget(&name("10"), "me", 1002)), Ok(10), "no host");
-        assert_eq!(id(both.forget(&Called::Id(10), "me", 1002)), Ok(10));
-        let none = both.forget(&Called::Id(10), "me", 1002);
+        assert_eq!(id(r.forget(&name("10"), "me", at(1002))), Ok(11));
+        assert_eq!(id(r.forget(&name("10"), "me", at(1002))), Ok(10), "no host");
+        assert_eq!(id(both.forget(&Called::Id(10), "me", at(1002))), Ok(10));
+        let none = both.forget(&Called::Id(10), "me", at(1002));
         assert_eq!(none, Err(Unforgettable::Unknown), "a number is no host");
     }
 
@@ -612,14 +667,16 @@ mod tests {
     #[test]
     fn not_forgotten_before_it_could_come_back() {
         let mut r = Registry::new(60);
-        r.begins(3, "db3", 3306, 1, 5, 900);
-        r.begins(4, "db4", 3306, 2, 5, 900);
+        r.begins(3, "db3", 3306, 1, 5, at(900));
+        r.begins(4, "db4", 3306, 2, 5, at(900));
         let mut r = Registry::parse(&r.text(), 60).expect("as written");
-        r.started(1000);
-        r.begins(4, "db4", 3306, 1, 5, 1010);
-        r.ends(4, 1, 1020);
+        r.started(at(1000));
+        r.begins(4, "db4", 3306, 1, 5, at(1010));
+        r.ends(4, 1, at(1020));
         for (now, left) in [(1000, 120), (1119, 1)] {
-            let soon = r.forget(&Called::Id(3), "me", now).expect_err("too soon");
+            let soon = r
+                .forget(&Called::Id(3), "me", at(now))
+                .expect_err("too soon");
             assert!(
                 matches!(soon, Unforgettable::TooSoon(3, _, secs) if secs == left),
                 "{soon:?}"
@@ -627,47 +684,49 @@ mod tests {
         }
         assert!(r.known().contains_key(&3));
         // This one was here, and went.
-        r.forget(&Called::Id(4), "me", 1021).expect("it is away");
-        r.forget(&Called::Id(3), "me", 1120).expect("it is away");
+        r.forget(&Called::Id(4), "me", at(1021))
+            .expect("it is away");
+        r.forget(&Called::Id(3), "me", at(1120))
+            .expect("it is away");
     }
 
     #[test]
     fn forgotten_as_told() {
         let mut r = Registry::new(60);
-        r.begins(3, "db", 3306, 1, 5, 1000);
-        r.begins(4, "db", 3306, 2, 9, 1000);
-        r.begins(5, "other", 3306, 3, 7, 1000);
+        r.begins(3, "db", 3306, 1, 5, at(1000));
+        r.begins(4, "db", 3306, 2, 9, at(1000));
+        r.begins(5, "other", 3306, 3, 7, at(1000));
         assert!(r.take_changed());
         let here = r
-            .forget(&Called::Id(3), "me", 1001)
+            .forget(&Called::Id(3), "me", at(1001))
             .expect_err("it is here");
         assert!(matches!(here, Unforgettable::Here(3, _)), "{here:?}");
-        r.ends(3, 1, 1002);
-        r.ends(5, 3, 1002);
-        let several = r.forget(&name("db"), "me", 1003);
+        r.ends(3, 1, at(1002));
+        r.ends(5, 3, at(1002));
+        let several = r.forget(&name("db"), "me", at(1003));
         assert_eq!(several, Err(Unforgettable::Several(vec![3, 4])));
-        let unknown = r.forget(&Called::Id(6), "me", 1003);
+        let unknown = r.forget(&Called::Id(6), "me", at(1003));
         assert_eq!(unknown, Err(Unforgettable::Unknown));
         assert_eq!(r.known().len(), 3, "none was");
         r.set_held(Some((2, 3)));
         r.take_changed();
-        let (id, known) = r.forget(&name("3"), "me", 1004).expect("it is away");
+        let (id, known) = r.forget(&name("3"), "me", at(1004)).expect("it is away");
         assert_eq!((id, known.needs, r.held()), (3, 5, None));
         assert_eq!(r.needed(0), Some((7, 5)));
         assert!(r.take_changed(), "it is written down");
-        r.forget(&name("other"), "you", 1005)
+        r.forget(&name("other"), "you", at(1005))
             .expect("one of this name");
         let by = |f: &Forgotten| (f.server_id, f.needed, f.at, f.by.clone());
         let all: Vec<_> = r.forgotten().map(by).collect();
         assert_eq!(all, [(3, 5, 1004, "me".into()), (5, 7, 1005, "you".into())]);
         // It is no longer in the text, and known from where it begins if it comes back.
         assert_eq!(r.text().lines().count(), 1);
-        r.begins(3, "db", 3306, 9, 8, 2000);
+        r.begins(3, "db", 3306, 9, 8, at(2000));
         assert_eq!(r.needed(0), Some((8, 3)));
         for n in 0..100 {
-            r.begins(1000 + n, "", 0, 5, 9, 2000);
-            r.ends(1000 + n, 5, 2000);
-            r.forget(&Called::Id(1000 + n), "me", 2001)
+            r.begins(1000 + n, "", 0, 5, 9, at(2000));
+            r.ends(1000 + n, 5, at(2000));
+            r.forget(&Called::Id(1000 + n), "me", at(2001))
                 .expect("it is away");
         }
         assert_eq!(r.forgotten().count(), FORGOTTEN_MAX);
@@ -676,8 +735,8 @@ mod tests {
     #[test]
     fn kept_as_text() {
         let mut r = Registry::new(60);
-        r.begins(3, "db 3\n", 3306, 1, 5, 1000);
-        r.begins(4, "", 0, 2, 9, 1000);
+        r.begins(3, "db 3\n", 3306, 1, 5, at(1000));
+        r.begins(4, "", 0, 2, 9, at(1000));
         assert!(r.take_changed() && !r.take_changed());
         let text = r.text();
         let again = Registry::parse(&text, 60).expect("as written");

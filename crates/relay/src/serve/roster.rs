@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use dromon_log::Device;
 
 use super::registry::{Called, Forgotten, Known, Unforgettable};
-use super::server::{Server, unix_now};
+use super::server::Server;
 use super::session::{Reply, errors};
 use crate::log::Level;
 use crate::store::{Limits, StoreError};
@@ -71,7 +71,7 @@ impl Server {
 
     /// An operator says that nothing is to be kept for a replica any more. `by`: who.
     pub(super) fn forget(&self, name: &Called, by: &str) -> Reply {
-        let forgotten = self.registry().forget(name, by, unix_now());
+        let forgotten = self.registry().forget(name, by, self.now());
         let (id, known) = match forgotten {
             Ok(forgotten) => forgotten,
             Err(why) => {

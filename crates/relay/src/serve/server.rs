@@ -14,6 +14,7 @@ use super::quiet::Quiet;
 use super::registry::Registry;
 use super::roster::Roster;
 use super::upstream::Upstream;
+use crate::clock::Now;
 use crate::log::{Level, Log};
 use crate::net::ServerTls;
 use crate::pull::Following;
@@ -114,6 +115,14 @@ impl Server {
             port,
             following: OnceLock::new(),
         })
+    }
+
+    /// What the time is.
+    pub fn now(&self) -> Now {
+        Now {
+            unix: unix_now(),
+            up: self.started.elapsed().as_secs(),
+        }
     }
 
     /// How the pulling side stands. Said once.

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use common::{append, format_event, gtid, transaction};
 use dromon_binlog::{BinlogState, Checksum};
 use dromon_log::{Device, DeviceFile, SimDevice};
+use dromon_relay::Now;
 use dromon_relay::http::{HttpServer, Questions};
 use dromon_relay::log::Log;
 use dromon_relay::net::{ClientTls, ServerTls, TlsKeys};
@@ -278,9 +279,13 @@ fn forgotten_while_it_runs() {
     server.keeps(limits, Arc::clone(&device) as Arc<dyn Device>);
     {
         let mut registry = server.registry();
-        registry.begins(7, "db7", 3306, 100, 1, 1000);
-        registry.begins(8, "db8", 3306, 101, 1, 1000);
-        registry.ends(8, 101, 1001);
+        let at = |secs| Now {
+            unix: secs,
+            up: secs,
+        };
+        registry.begins(7, "db7", 3306, 100, 1, at(1000));
+        registry.begins(8, "db8", 3306, 101, 1, at(1000));
+        registry.ends(8, 101, at(1001));
     }
     let (told, saved) = (
         says(&address, "repl", "SHOW KNOWN REPLICAS").expect("anybody may"),
@@ -314,7 +319,8 @@ fn forgotten_while_it_runs() {
     after_crash(&device);
 
     // A full disk is no obstacle: this is what makes room.
-    server.registry().ends(7, 100, 1002);
+    let now = server.now();
+    server.registry().ends(7, 100, now);
     device.fail_write(1, io::ErrorKind::StorageFull);
     let said = says(&address, "ops", "FORGET REPLICA 7").expect("away");
     assert!(said[3].contains("not on the disk yet"), "{said:?}");

@@ -1,0 +1,127 @@
+//! Two clocks: the one that people and NTP set, and the one that nobody does. Here they are compared; who
+//! reads them stands elsewhere.
+
+/// A moment, by both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Seconds since 1970. It may jump, in either direction.
+    pub unix: u64,
+    /// Seconds since the relay's start. It only goes forward.
+    pub up: u64,
+}
+
+/// So far apart the two may move at once, in seconds.
+const SLACK: i64 = 60;
+
+/// So long a time further ahead must have stood until it is believed, in seconds.
+const STOOD: u64 = 3600;
+
+/// Seconds since 1970 by which files grow old. They do not come back when a clock does: a time that is
+/// suddenly far ahead counts when it has stood for an hour, one that goes back counts at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Believed {
+    /// The relay's start, as is believed.
+    start: i64,
+    /// The start as a time further ahead would have it, and since when.
+    ahead: Option<(i64, u64)>,
+}
+
+impl Believed {
+    /// `newest`: when the newest of what is stored was made. It is later than that; how much, the clock
+    /// must show by standing, as it may not be set yet.
+    pub fn new(newest: u64, now: Now) -> Believed {
+        let unix = now.unix.min(newest);
+        Believed {
+            start: start(Now { unix, ..now }),
+            ahead: None,
+        }
+    }
+
+    /// What the time is.
+    pub fn at(&mut self, now: Now) -> u64 {
+        let said = start(now);
+        if said <= self.start.saturating_add(SLACK) {
+            (self.start, self.ahead) = (said, None);
+        } else {
+            match self.ahead {
+                Some((as_before, since)) if said.abs_diff(as_before) <= SLACK.unsigned_abs() => {
+                    if now.up.saturating_sub(since) >= STOOD {
+                        (self.start, self.ahead) = (said, None);
+                    }
+                }
+                _ => self.ahead = Some((said, now.up)),
+            }
+        }
+        self.start
+            .saturating_add_unsigned(now.up)
+            .max(0)
+            .unsigned_abs()
+    }
+}
+
+/// When the clock of `up` stood at 0, as the other one has it.
+fn start(now: Now) -> i64 {
+    let signed = |secs: u64| i64::try_from(secs).unwrap_or(i64::MAX);
+    signed(now.unix).saturating_sub(signed(now.up))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: u64 = 1_700_000_000;
+
+    fn at(unix: u64, up: u64) -> Now {
+        Now { unix, up }
+    }
+
+    #[test]
+    fn a_clock_that_is_right() {
+        let mut believed = Believed::new(T - 5, at(T, 0));
+        for up in 0..10_000 {
+            // Slewed, and stepped a little.
+            let unix = T + up + up / 2000 + up / 5000 * 30;
+            assert_eq!(believed.at(at(unix, up)), unix);
+        }
+    }
+
+    #[test]
+    fn a_moment_ahead_counts_for_nothing() {
+        let mut believed = Believed::new(T, at(T, 0));
+        for up in 0..20_000 {
+            let wrong = up % 1000 < 900 && up > 500;
+            let unix = T + up + u64::from(wrong) * 400_000_000;
+            assert_eq!(believed.at(at(unix, up)), T + up, "{up}");
+        }
+        // Jumps from one wrong time to another are none that stands.
+        for up in 20_000..40_000 {
+            let unix = T + up + 1000 * (1 + up / 3000);
+            assert_eq!(believed.at(at(unix, up)), T + up, "{up}");
+        }
+    }
+
+    #[test]
+    fn what_stands_for_an_hour_counts() {
+        let mut believed = Believed::new(T, at(T, 0));
+        for up in 0..4000 {
+            let unix = T + up + u64::from(up >= 100) * 86_400;
+            let wanted = T + up + u64::from(up >= 100 + STOOD) * 86_400;
+            assert_eq!(believed.at(at(unix, up)), wanted, "{up}");
+        }
+        // Back at once: what is kept for too long goes later.
+        assert_eq!(believed.at(at(T + 4000, 4000)), T + 4000);
+    }
+
+    #[test]
+    fn started_before_the_clock_was_set() {
+        let mut believed = Believed::new(T, at(2 * T, 3));
+        for up in 3..60 {
+            assert_eq!(believed.at(at(2 * T + up - 3, up)), T + up - 3);
+        }
+        assert_eq!(believed.at(at(T + 1000, 60)), T + 57, "and then it was");
+        assert_eq!(believed.at(at(T + 4540, 3600)), T + 3597);
+        assert_eq!(believed.at(at(T + 4600, 3660)), T + 4600);
+        let mut before_1970 = Believed::new(0, at(0, 50));
+        assert_eq!(before_1970.at(at(0, 60)), 0);
+    }
+}
