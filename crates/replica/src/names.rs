@@ -127,11 +127,21 @@ fn read_tokens(bytes: &[u8], all: &mut Vec<Token>) -> Option<()> {
 
 /// Whether a statement of this kind changes only tables that it names.
 pub(crate) fn is_of_tables(tokens: &[Token]) -> bool {
-    let cursor = Cursor {
+    let cursor = || Cursor {
         tokens,
         database: "",
     };
-    matches!(read(cursor), Some(About::Tables(_)))
+    is_rebuild(cursor()) || matches!(read(cursor()), Some(About::Tables(_)))
+}
+
+/// Whether a statement makes tables anew as they are. It is none that [`about`] knows: where some of its
+/// tables are left out, it does no harm to do what there is of it.
+fn is_rebuild(mut at: Cursor<'_>) -> bool {
+    if !at.word(&["OPTIMIZE", "REPAIR"]) {
+        return false;
+    }
+    at.word(&["NO_WRITE_TO_BINLOG", "LOCAL"]);
+    at.word(&["TABLE", "TABLES"])
 }
 
 /// What a statement is about.
