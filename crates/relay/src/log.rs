@@ -3,12 +3,18 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use signal_hook::consts::SIGHUP;
+use signal_hook::iterator::Signals;
 
 /// Most characters of a line.
 const LINE_MAX: usize = 8192;
+/// So long what goes on happening is not said again.
+const AGAIN: Duration = Duration::from_secs(60);
 
 /// How much a line matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +30,49 @@ pub enum Level {
 /// A log. Clones are the same one.
 #[derive(Clone, Debug)]
 pub struct Log {
-    file: Option<Arc<Mutex<File>>>,
+    file: Option<Arc<Target>>,
+}
+
+#[derive(Debug)]
+struct Target {
+    path: PathBuf,
+    file: Mutex<File>,
+}
+
+impl Target {
+    fn open(path: &Path) -> io::Result<File> {
+        File::options()
+            .create(true)
+            .append(true)
+            .mode(0o640)
+            .open(path)
+    }
+}
+
+/// Something that happens again and again, many times in a second or all night, and is to be said now and
+/// then. No clock here: the time is told.
+#[derive(Debug, Default)]
+pub struct Seldom {
+    said: Option<(String, Instant)>,
+    /// How often it was not said since then.
+    since: u64,
+}
+
+impl Seldom {
+    /// It happened. Gives what to say; nothing, if the same was said a moment ago.
+    pub fn happened(&mut self, text: &str, now: Instant) -> Option<String> {
+        let same = self.said.as_ref().filter(|(said, _)| said == text);
+        if same.is_some_and(|(_, at)| now.saturating_duration_since(*at) < AGAIN) {
+            self.since += 1;
+            return None;
+        }
+        let line = match (same, std::mem::take(&mut self.since)) {
+            (None, _) | (_, 0) => text.to_owned(),
+            (_, since) => format!("{text} ({since} times more since that was said.)"),
+        };
+        self.said = Some((text.to_owned(), now));
+        Some(line)
+    }
 }
 
 impl Log {
@@ -36,14 +84,45 @@ impl Log {
     /// Appended to a file. A new one is closed to others: names, addresses and values of rows stand
     /// in it. One that is there keeps its mode.
     pub fn file(path: &Path) -> io::Result<Log> {
-        let file = File::options()
-            .create(true)
-            .append(true)
-            .mode(0o640)
-            .open(path)?;
+        let path = std::path::absolute(path)?;
+        let file = Mutex::new(Target::open(&path)?);
         Ok(Log {
-            file: Some(Arc::new(Mutex::new(file))),
+            file: Some(Arc::new(Target { path, file })),
         })
+    }
+
+    /// Opens the file anew: the old one was moved away.
+    pub fn reopen(&self) -> io::Result<()> {
+        if let Some(target) = &self.file {
+            let new = Target::open(&target.path)?;
+            *target.file.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        }
+        Ok(())
+    }
+
+    /// From now on SIGHUP ends nothing: it has the file [opened anew](Log::reopen).
+    pub fn reopen_at_hangup(&self) -> io::Result<()> {
+        let mut signals = Signals::new([SIGHUP])?;
+        let log = self.clone();
+        let until_the_end = move || {
+            for _ in signals.forever() {
+                if let Err(error) = log.reopen() {
+                    let text = format!("The log file cannot be opened anew: {error}.");
+                    log.say(Level::Warning, &text);
+                }
+            }
+        };
+        thread::Builder::new()
+            .name("dromon-reopen".into())
+            .spawn(until_the_end)?;
+        Ok(())
+    }
+
+    /// Writes a line about what goes on happening, if it is time.
+    pub fn say_seldom(&self, seldom: &mut Seldom, level: Level, message: &str) {
+        if let Some(line) = seldom.happened(message, Instant::now()) {
+            self.say(level, &line);
+        }
     }
 
     /// Writes a line. What others have sent may stand in it: it stays one line, of 8,192 characters at most.
@@ -62,7 +141,8 @@ impl Log {
         // There is nowhere to say that a line could not be written.
         let _ = match &self.file {
             None => io::stderr().write_all(line.as_bytes()),
-            Some(file) => file
+            Some(target) => target
+                .file
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .write_all(line.as_bytes()),
@@ -104,7 +184,6 @@ fn date(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
-    use std::time::Duration;
 
     use super::*;
 
@@ -115,6 +194,44 @@ mod tests {
         assert_eq!(at(951_782_399), "2000-02-28 23:59:59.007Z");
         assert_eq!(at(951_782_400), "2000-02-29 00:00:00.007Z");
         assert_eq!(at(1_795_327_520), "2026-11-22 06:05:20.007Z");
+    }
+
+    #[test]
+    fn a_file_that_was_moved_away_is_made_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, old) = (dir.path().join("r.log"), dir.path().join("r.log.1"));
+        let log = Log::file(&path).expect("writable");
+        log.say(Level::Note, "one");
+        std::fs::rename(&path, &old).expect("moved");
+        log.say(Level::Note, "two");
+        log.clone().reopen().expect("it can be made");
+        log.say(Level::Note, "three");
+        let lines = |path| -> Vec<String> {
+            let text = std::fs::read_to_string(path).expect("there");
+            text.lines().map(|l| l[25..].to_owned()).collect()
+        };
+        assert_eq!(lines(&old), ["[Note] one", "[Note] two"]);
+        assert_eq!(lines(&path), ["[Note] three"]);
+        // It goes on with what it has if there is no way.
+        std::fs::remove_dir_all(dir.path()).expect("removed");
+        log.reopen().expect_err("no directory");
+        log.say(Level::Note, "four");
+        Log::terminal().reopen().expect("nothing to do");
+    }
+
+    #[test]
+    fn what_goes_on_is_said_now_and_then() {
+        let (mut seldom, start) = (Seldom::default(), Instant::now());
+        let mut lines = Vec::new();
+        for n in 0..1000 {
+            lines.extend(seldom.happened("No.", start + AGAIN / 400 * n));
+        }
+        let more = "No. (399 times more since that was said.)";
+        assert_eq!(lines, ["No.", more, more]);
+        let mut at = |text: &str| seldom.happened(text, start + 4 * AGAIN);
+        assert_eq!(at("Another.").as_deref(), Some("Another."));
+        assert_eq!(at("Another."), None);
+        assert_eq!(at("No.").as_deref(), Some("No."), "anew");
     }
 
     #[test]

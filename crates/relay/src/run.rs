@@ -99,6 +99,8 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             source,
         })?,
     };
+    let system = |what| move |source| RunError::System { what, source };
+    log.reopen_at_hangup().map_err(system("wait for signals"))?;
     descriptors::raise(config.serve.connections_max, &log);
     let unusable = |source| RunError::Dir {
         path: config.dir.clone(),
@@ -154,7 +156,6 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
     );
     let following = puller.following();
     server.follows(Arc::clone(&following));
-    let system = |what| move |source| RunError::System { what, source };
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(system("wait for signals"))?;
     let told = Arc::new(AtomicBool::new(false));
     {

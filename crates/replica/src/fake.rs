@@ -163,12 +163,16 @@ fn serve(
         let Some(command) = packet(&mut stream, &mut frames) else {
             return;
         };
-        let Ok(Command::Query(text)) = Command::decode(&command) else {
-            return;
-        };
-        let text = String::from_utf8_lossy(&text).into_owned();
-        let parts: Vec<&str> = text.split(';').map(str::trim_end).collect();
         sequence = 1;
+        let text = match Command::decode(&command) {
+            Ok(Command::Query(text)) => String::from_utf8_lossy(&text).into_owned(),
+            Ok(Command::Register(_)) => {
+                send(&mut stream, &mut sequence, &ok());
+                continue;
+            }
+            _ => return,
+        };
+        let parts: Vec<&str> = text.split(';').map(str::trim_end).collect();
         for (n, part) in parts.iter().enumerate() {
             said.lock().expect("nobody panics").push((*part).to_owned());
             let more = if n + 1 < parts.len() { MORE } else { 0 };

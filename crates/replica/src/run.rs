@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dromon_binlog::Position;
-use dromon_relay::log::{Level, Log};
+use dromon_relay::log::{Level, Log, Seldom};
 use dromon_relay::pull::Backoff;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -23,7 +23,7 @@ use crate::http;
 
 /// A session that lived so long was a success.
 const LIVED: Duration = Duration::from_secs(10);
-/// How often the source is asked where it is.
+/// How often the source is asked where it is, as long as it answers.
 const ASK: Duration = Duration::from_millis(200);
 /// When it has been behind for so long, it says what it did meanwhile.
 const CATCH_UP: Duration = Duration::from_secs(10);
@@ -74,6 +74,8 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             source,
         })?,
     };
+    let system = |what| move |source| RunError::System { what, source };
+    log.reopen_at_hangup().map_err(system("wait for signals"))?;
     let progress = Arc::new(Progress::default());
     if let Some(address) = &config.http {
         let listener = TcpListener::bind(address).map_err(|source| RunError::Http {
@@ -84,13 +86,9 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
         thread::Builder::new()
             .name("dromon-http-listen".into())
             .spawn(move || http::serve(&listener, &l, s, p))
-            .map_err(|source| RunError::System {
-                what: "start a thread",
-                source,
-            })?;
+            .map_err(system("start a thread"))?;
         log.say(Level::Note, &format!("Answers HTTP on {address}."));
     }
-    let system = |what| move |source| RunError::System { what, source };
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(system("wait for signals"))?;
     let told = Arc::clone(&progress);
     thread::Builder::new()
@@ -181,17 +179,19 @@ fn ask(config: &Config, progress: &Progress, over: &AtomicBool, log: &Log) {
         patience: source.dead_after,
     };
     let mut client: Option<(Client, &str)> = None;
-    let mut last: Option<Instant> = None;
+    // One that lets nobody in is not asked more often than it is followed.
+    let mut backoff = Backoff::new(ASK, source.backoff_max);
+    let mut due = Instant::now();
     let mut said = false;
     while !over.load(Ordering::Acquire) {
         thread::sleep(Duration::from_millis(20));
-        if last.is_some_and(|last| last.elapsed() < ASK) {
+        if Instant::now() < due {
             if config.until_caught_up && progress.is_there() {
                 progress.tell_to_end();
             }
             continue;
         }
-        last = Some(Instant::now());
+        due = Instant::now() + ASK;
         if client.is_none() {
             let connected = Client::connect(&account).and_then(|client| {
                 client.limit(account.patience)?;
@@ -213,12 +213,13 @@ fn ask(config: &Config, progress: &Progress, over: &AtomicBool, log: &Log) {
                 Err(_) => None,
             };
         }
-        let Some((connected, question)) = &mut client else {
-            continue;
-        };
         let asked = Instant::now();
-        match connected.rows(question) {
-            Ok(rows) => {
+        let answer = client
+            .as_mut()
+            .and_then(|(connected, question)| connected.rows(question).ok());
+        match answer {
+            Some(rows) => {
+                backoff.succeeded();
                 let mut cells = rows.into_iter().flatten().map(|cell| {
                     let bytes = cell.unwrap_or_default();
                     String::from_utf8_lossy(&bytes).into_owned()
@@ -230,7 +231,10 @@ fn ask(config: &Config, progress: &Progress, over: &AtomicBool, log: &Log) {
                     progress.goal(asked, goal, behind);
                 }
             }
-            Err(_) => client = None,
+            None => {
+                client = None;
+                due = Instant::now() + backoff.failed(getrandom::u32().unwrap_or(1 << 31));
+            }
         }
     }
 }
@@ -252,6 +256,7 @@ fn report(config: &Config, progress: &Progress, over: &AtomicBool, log: &Log) {
     let mut behind: Option<Done> = None;
     // The newest conflict that the log has.
     let mut told: Option<Conflict> = None;
+    let mut unwritten = Seldom::default();
     loop {
         let last = over.load(Ordering::Acquire);
         match progress.is_there() {
@@ -284,7 +289,7 @@ fn report(config: &Config, progress: &Progress, over: &AtomicBool, log: &Log) {
                         "The status cannot be written to {}: {error}.",
                         path.display()
                     );
-                    log.say(Level::Warning, &text);
+                    log.say_seldom(&mut unwritten, Level::Warning, &text);
                 }
             }
             if terminal {
@@ -388,8 +393,50 @@ impl Done {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::sync::atomic::AtomicUsize;
+
+    use dromon_relay::given::Given;
 
     use super::*;
+    use crate::config::REPLICA;
+    use crate::fake::{Fake, Reply};
+
+    /// A source that lets nobody in, night after night.
+    #[test]
+    fn who_lets_nobody_in_is_asked_more_and_more_seldom() {
+        let attempts = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&attempts);
+        let source = Fake::new(move |text| {
+            (text == "connect").then(|| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                Reply::Fail(1045)
+            })
+        });
+        let mut given = Given::new(&REPLICA);
+        let address = format!("source={}", source.account().address);
+        let rest = [
+            "source_user=r",
+            "server_id=7",
+            "target=b:2",
+            "target_user=t",
+        ];
+        for line in [&*address].iter().chain(&rest) {
+            given.line(line, "here".into()).expect("a setting");
+        }
+        let config = Config::settle(&given).expect("enough");
+        let log = Log::file(Path::new("/dev/null")).expect("there");
+        let (progress, over) = (Progress::default(), AtomicBool::new(false));
+        let began = Instant::now();
+        thread::scope(|scope| {
+            scope.spawn(|| ask(&config, &progress, &over, &log));
+            thread::sleep(Duration::from_millis(2500));
+            over.store(true, Ordering::Release);
+        });
+        // At once, and then after at least 0.1, 0.2, 0.4 and 0.8 s.
+        let asked = attempts.load(Ordering::Relaxed);
+        let most = 1 + (began.elapsed().as_secs_f64() / 0.1 + 1.0).log2() as usize;
+        assert!((1..=most).contains(&asked), "{asked}");
+    }
 
     /// The status names accounts' hosts, tables and keys of tables: no stranger's business.
     #[test]

@@ -141,6 +141,8 @@ pub struct Puller {
     form: Option<Arc<Form>>,
     /// Number of the server that all is for.
     target: Option<u32>,
+    /// What was said of whom it follows, since the place to go on was found last.
+    followed: String,
 }
 
 impl Puller {
@@ -161,6 +163,7 @@ impl Puller {
             open: Events::default(),
             form: None,
             target: None,
+            followed: String::new(),
         }
     }
 
@@ -205,11 +208,11 @@ impl Puller {
             let text = error.to_string();
             if text != said || backoff.failures().is_power_of_two() {
                 let attempt = backoff.failures() + 1;
-                let text = format!(
+                let line = format!(
                     "{text}. Attempt {attempt} follows in {:.1} s.",
                     pause.as_secs_f64()
                 );
-                self.log.say(Level::Warning, &text);
+                self.log.say(Level::Warning, &line);
                 said = text;
             }
             let until = Instant::now() + pause;
@@ -248,24 +251,26 @@ impl Puller {
                 self.source.address, primary.server_id
             )));
         }
-        self.log.say(
-            Level::Note,
-            &format!(
-                "Follows {} ({}, server id {}){} behind {}.",
-                self.source.address,
-                primary.version,
-                primary.server_id,
-                if connection.is_encrypted() {
-                    ", encrypted,"
-                } else {
-                    ""
-                },
-                match self.position.is_empty() {
-                    true => "nothing".to_owned(),
-                    false => self.position.to_string(),
-                }
-            ),
+        let text = format!(
+            "Follows {} ({}, server id {}){} behind {}.",
+            self.source.address,
+            primary.version,
+            primary.server_id,
+            if connection.is_encrypted() {
+                ", encrypted,"
+            } else {
+                ""
+            },
+            match self.position.is_empty() {
+                true => "nothing".to_owned(),
+                false => self.position.to_string(),
+            }
         );
+        // Not each time that it is refused then.
+        if text != self.followed {
+            self.log.say(Level::Note, &text);
+            self.followed = text;
+        }
         self.link.connected.store(true, Ordering::Release);
         self.link.connections.fetch_add(1, Ordering::Relaxed);
         connection.follow()?;
@@ -274,6 +279,7 @@ impl Puller {
         loop {
             while let Some(packet) = connection.frames.next()? {
                 if self.event(&mut grouper, packet)? {
+                    self.followed.clear();
                     connection.found()?;
                 }
             }
@@ -450,6 +456,46 @@ mod tests {
     use dromon_binlog::{Checksum, Header, Payload, encode_event, version_bytes};
 
     use super::*;
+    use crate::fake::{Fake, Reply, settings};
+
+    /// A source that lets it in, and then sends nothing, night after night.
+    #[test]
+    fn the_same_again_is_said_now_and_then() {
+        let fake = Fake::new(|text| match text {
+            _ if text.contains("@@GLOBAL.server_id") => {
+                let cells = ["1", "10.11.18-MariaDB-log"];
+                Some(Reply::Row(cells.map(str::to_owned).to_vec()))
+            }
+            _ if text.starts_with("SET ") => None,
+            _ => Some(Reply::Nothing),
+        });
+        let source = Source {
+            address: fake.account().address,
+            ..settings(&fake, &[]).source
+        };
+        let path = std::env::temp_dir().join(format!("dromon-source-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let log = Log::file(&path).expect("writable");
+        let (to, _from) = std::sync::mpsc::sync_channel(1);
+        let link = Arc::new(Link::new(1000));
+        let puller = Puller::new(source, Position::new(), to, Arc::clone(&link), log);
+        let thread = thread::spawn(move || puller.run());
+        let until = Instant::now() + Duration::from_secs(60);
+        let said = loop {
+            let said = std::fs::read_to_string(&path).expect("readable");
+            if said.contains("Attempt 5 follows") {
+                break said;
+            }
+            assert!(Instant::now() < until, "{said}");
+            thread::sleep(Duration::from_millis(10));
+        };
+        link.stop();
+        thread.join().expect("it ends");
+        std::fs::remove_file(&path).expect("there");
+        assert_eq!(said.matches("Follows").count(), 1, "{said}");
+        assert!(said.contains("Attempt 3 follows"), "{said}");
+        assert!(!said.contains("Attempt 4 follows"), "{said}");
+    }
 
     /// MariaDB writes it without a GTID: that is no transaction of another server.
     #[test]

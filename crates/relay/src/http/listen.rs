@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::page::{HEAD_MAX, Request, Response, request};
-use crate::log::{Level, Log};
+use crate::log::{Level, Log, Seldom};
 use crate::net::share;
 
 /// Most connections at a time. With one more another one ends, see [`victim`].
@@ -112,12 +112,13 @@ impl Guests {
 /// Takes connections until the process ends.
 pub fn listen(listener: &TcpListener, log: &Log, answer: Arc<Answer>) {
     let guests = Arc::new(Shared::default());
+    let mut not_taken = Seldom::default();
     for number in 0.. {
         let (stream, address) = match listener.accept() {
             Ok(accepted) => accepted,
             Err(error) => {
                 let text = format!("A connection of HTTP could not be taken: {error}.");
-                log.say(Level::Warning, &text);
+                log.say_seldom(&mut not_taken, Level::Warning, &text);
                 thread::sleep(Duration::from_millis(200));
                 continue;
             }

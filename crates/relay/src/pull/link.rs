@@ -144,6 +144,8 @@ pub struct Puller {
     lived: Lived,
     /// It was said that hints have no place in what this version sends.
     clockless: String,
+    /// What was said of whom it follows, since the place to go on was found last.
+    followed: String,
     /// Called now and then between events: retention.
     every_now_and_then: Box<dyn FnMut() + Send>,
 }
@@ -188,6 +190,7 @@ impl Puller {
             following: Arc::new(Mutex::new(following)),
             log,
             clockless: String::new(),
+            followed: String::new(),
             every_now_and_then,
         }
     }
@@ -210,6 +213,9 @@ impl Puller {
             let had = self.stored();
             self.lived = Lived::default();
             let Err(error) = self.connection();
+            if self.lived.found {
+                self.followed.clear();
+            }
             self.ingest.interrupt();
             {
                 let mut following = lock(&self.following);
@@ -363,32 +369,34 @@ impl Puller {
         let (tls, name) = (self.source.tls.as_ref(), &self.source.address);
         connection.introduce(&mut session, tls, name)?;
         let primary = session.primary().clone();
-        self.log.say(
-            Level::Note,
-            &format!(
-                "Follows {} ({}, server id {}){} from {}.",
-                self.source.address,
-                primary.version,
-                primary.server_id,
-                match (
-                    primary.semi_sync,
-                    primary.semi_sync_on,
-                    connection.is_encrypted()
-                ) {
-                    (true, true, true) => " with semi-sync, encrypted,",
-                    (true, true, false) => " with semi-sync",
-                    (true, false, true) => " with semi-sync (off there as yet), encrypted,",
-                    (true, false, false) => " with semi-sync (off there as yet)",
-                    (false, _, true) => ", encrypted,",
-                    (false, _, false) => "",
-                },
-                match (self.store.has(), self.file_position()) {
-                    (_, Some((file, at))) if !file.is_empty() => format!("{file} byte {at}"),
-                    (has, _) if has.is_empty() => "the beginning".to_owned(),
-                    (has, _) => has,
-                }
-            ),
+        let text = format!(
+            "Follows {} ({}, server id {}){} from {}.",
+            self.source.address,
+            primary.version,
+            primary.server_id,
+            match (
+                primary.semi_sync,
+                primary.semi_sync_on,
+                connection.is_encrypted()
+            ) {
+                (true, true, true) => " with semi-sync, encrypted,",
+                (true, true, false) => " with semi-sync",
+                (true, false, true) => " with semi-sync (off there as yet), encrypted,",
+                (true, false, false) => " with semi-sync (off there as yet)",
+                (false, _, true) => ", encrypted,",
+                (false, _, false) => "",
+            },
+            match (self.store.has(), self.file_position()) {
+                (_, Some((file, at))) if !file.is_empty() => format!("{file} byte {at}"),
+                (has, _) if has.is_empty() => "the beginning".to_owned(),
+                (has, _) => has,
+            }
         );
+        // Not each time that it is refused then.
+        if text != self.followed {
+            self.log.say(Level::Note, &text);
+            self.followed = text;
+        }
         self.look_for_clocks(&primary.version);
         let (semi_sync, primary_zstd) = (primary.semi_sync, primary.zstd);
         // One that does not wait does not read what it is told either.

@@ -15,7 +15,7 @@ use super::registry::Registry;
 use super::roster::Roster;
 use super::upstream::Upstream;
 use crate::clock::Now;
-use crate::log::{Level, Log};
+use crate::log::{Level, Log, Seldom};
 use crate::net::ServerTls;
 use crate::pull::Following;
 use crate::store::{Kind, View};
@@ -183,15 +183,14 @@ impl Server {
 
     /// Takes connections until the process ends.
     pub fn listen(self: Arc<Server>, listener: &TcpListener) {
+        let (mut not_taken, mut no_thread) = (Seldom::default(), Seldom::default());
         loop {
             let (stream, address) = match listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of descriptors, mostly: it may pass.
-                    self.log.say(
-                        Level::Warning,
-                        &format!("A connection could not be taken: {error}."),
-                    );
+                    let text = format!("A connection could not be taken: {error}.");
+                    self.log.say_seldom(&mut not_taken, Level::Warning, &text);
                     thread::sleep(Duration::from_millis(200));
                     continue;
                 }
@@ -202,10 +201,8 @@ impl Server {
                 .stack_size(STACK);
             let spawned = builder.spawn(move || server.connection(stream, address));
             if let Err(error) = spawned {
-                self.log.say(
-                    Level::Warning,
-                    &format!("No thread for a connection: {error}."),
-                );
+                let text = format!("No thread for a connection: {error}.");
+                self.log.say_seldom(&mut no_thread, Level::Warning, &text);
             }
         }
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use dromon_binlog::{BinlogState, Checksum};
 use dromon_log::{Device, SimDevice};
+use dromon_relay::log::Log;
 use dromon_relay::pull::Following;
 use dromon_relay::store::{HALTED, Store, StoreError, StoreOptions};
 use dromon_relay::wire::{
@@ -18,7 +19,7 @@ use dromon_relay::wire::{
 };
 
 use super::common::{append, artificial_rotate, format_event, gtid, transaction};
-use super::{puller, until};
+use super::{puller, puller_with, until};
 
 const CRC: Checksum = Checksum::Crc32;
 
@@ -189,7 +190,10 @@ fn what_a_node_of_a_cluster_lacks_comes() {
 fn goes_on((address, dumps): (String, Arc<AtomicUsize>)) {
     let (_, store) = with_a_group();
     let view = store.view();
-    let puller = puller(store, &address, None, None, Duration::from_secs(5));
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("log");
+    let log = Log::file(&path).expect("writable");
+    let puller = puller_with(store, &address, None, None, Duration::from_secs(5), log);
     let following = puller.following();
     let thread = thread::spawn(move || puller.run());
     until("it goes on", || {
@@ -198,6 +202,12 @@ fn goes_on((address, dumps): (String, Arc<AtomicUsize>)) {
     assert_eq!(dumps.load(Ordering::SeqCst), 2);
     Following::stop(&following);
     thread.join().expect("it ends").expect("a good disk");
+    let said = std::fs::read_to_string(path).expect("readable");
+    assert_eq!(
+        said.matches("Follows").count(),
+        1,
+        "as often as refused: {said}"
+    );
 }
 
 /// Without files `start` alone says what was there.

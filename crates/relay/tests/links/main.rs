@@ -572,6 +572,18 @@ fn puller(
     tls: Option<ClientTls>,
     dead_after: Duration,
 ) -> Puller {
+    let log = Log::file(&std::env::temp_dir().join("dromon-relay-links.log")).expect("writable");
+    puller_with(store, address, zstd, tls, dead_after, log)
+}
+
+fn puller_with(
+    store: Store,
+    address: &str,
+    zstd: Option<u8>,
+    tls: Option<ClientTls>,
+    dead_after: Duration,
+    log: Log,
+) -> Puller {
     let source = Source {
         address: address.to_owned(),
         wish: Wish {
@@ -594,7 +606,6 @@ fn puller(
         backoff_max: Duration::from_secs(1),
         start_file: None,
     };
-    let log = Log::file(&std::env::temp_dir().join("dromon-relay-links.log")).expect("writable");
     Puller::new(source, store, log, Box::new(|| ()), None)
 }
 
