@@ -220,6 +220,21 @@ mod tests {
     }
 
     #[test]
+    fn a_hangup_opens_the_file_anew() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("r.log");
+        let log = Log::file(&path).expect("writable");
+        log.reopen_at_hangup().expect("a thread");
+        std::fs::rename(&path, dir.path().join("old")).expect("moved");
+        signal_hook::low_level::raise(SIGHUP).expect("sent");
+        let until = Instant::now() + Duration::from_secs(60);
+        while !path.exists() {
+            assert!(Instant::now() < until, "it is not made again");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
     fn what_goes_on_is_said_now_and_then() {
         let (mut seldom, start) = (Seldom::default(), Instant::now());
         let mut lines = Vec::new();

@@ -424,11 +424,12 @@ impl Catalogue {
         self.files.push_front(file);
     }
 
-    /// No group of this file was made later, as far as known.
+    /// No group of this file was made later, as far as known. Its own beginning counts, too: the next file
+    /// may have begun while the clock was not set yet.
     pub fn newest_group(&self, index: usize) -> u32 {
-        self.files
-            .get(index + 1)
-            .map_or(self.newest, |f| f.start_time)
+        let began = |index: usize| self.files.get(index).map(|f| f.start_time);
+        let next = began(index + 1).unwrap_or(self.newest);
+        next.max(began(index).unwrap_or(0))
     }
 
     /// The file in which a replica with this position must begin.
@@ -531,6 +532,27 @@ mod tests {
             time: 0,
         })
         .collect()
+    }
+
+    /// The relay was started before its clock was set: what it had stored before is not old for that.
+    #[test]
+    fn a_file_is_no_older_than_its_beginning() {
+        let mut all = Catalogue::default();
+        for (number, start_time) in [(1, 1000), (2, 1100), (3, 60)] {
+            all.push(FileEntry {
+                number,
+                start: history(number),
+                start_time,
+                len: 1000,
+                list: 4,
+                body: 1000,
+                points: Vec::new(),
+                indexed: true,
+            });
+        }
+        all.grown(2000, Vec::new(), &history(9), 1300);
+        let newest: Vec<u32> = (0..3).map(|n| all.newest_group(n)).collect();
+        assert_eq!(newest, [1100, 1100, 1300]);
     }
 
     /// However much is kept, the places in it that are held in memory are bounded, and those of a file that
