@@ -178,16 +178,20 @@ pub(crate) fn seal(file: &mut [u8]) {
     file[60..64].copy_from_slice(&header.to_le_bytes());
 }
 
-/// Removes the checkpoints below `index`.
-pub(crate) fn drop_before(device: &dyn Device, index: u64) -> Result<(), LogError> {
-    let old: Vec<u64> = list(device)?.into_iter().filter(|n| *n < index).collect();
-    for n in &old {
-        let name = checkpoint_name(*n);
-        match device.remove(&name) {
-            // Somebody else was first; that is all that was wanted.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            removed => removed.map_err(|e| LogError::io("remove", &name, e))?,
-        }
+/// Removes a checkpoint. Not durably.
+pub(crate) fn remove(device: &dyn Device, index: u64) -> Result<(), LogError> {
+    let name = checkpoint_name(index);
+    match device.remove(&name) {
+        // Somebody else was first; that is all that was wanted.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(|e| LogError::io("remove", &name, e)),
+    }
+}
+
+/// Removes these checkpoints, durably.
+pub(crate) fn remove_all(device: &dyn Device, old: &[u64]) -> Result<(), LogError> {
+    for index in old {
+        remove(device, *index)?;
     }
     if old.is_empty() {
         return Ok(());

@@ -4,12 +4,16 @@ use std::io;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 /// An error of the log. Cheap to clone: one cause answers many callers.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LogError {
     /// The operating system refused an operation on one of the log's files.
-    #[error("The log could not {action} {file}: {source}. {}", advice(action))]
+    #[error(
+        "The log could not {action} {file}: {source}. {}",
+        advice(action, source)
+    )]
     Io {
         /// What was tried, as a verb.
         action: &'static str,
@@ -34,6 +38,21 @@ pub enum LogError {
         file: String,
         /// The cause.
         source: Arc<io::Error>,
+    },
+
+    /// A new segment could not be begun; nothing failed by that yet.
+    #[error(
+        "The log could not begin a new segment ({source}). It goes on in the old one for a while and \
+         tries again each time; if that lasts, it stops. {}, of which the log has \
+         {segments}; raise that (open_files_limit of the server, LimitNOFILE of its service), or find \
+         what has them.",
+        descriptors()
+    )]
+    NotBegun {
+        /// The cause.
+        source: Arc<io::Error>,
+        /// Segments that the log has open.
+        segments: usize,
     },
 
     /// An earlier write or fsync failed; the log takes nothing more.
@@ -200,9 +219,39 @@ fn reads(action: &str) -> bool {
     ["read", "open", "measure", "list"].contains(&action)
 }
 
+/// Whether the process, or the machine, has too much open, or no memory for one more.
+pub(crate) fn is_short(e: &io::Error) -> bool {
+    let code = e.raw_os_error();
+    no_descriptor(e) || code == Some(Errno::NOMEM.raw_os_error())
+}
+
+/// Whether there is no file descriptor left.
+pub(crate) fn no_descriptor(e: &io::Error) -> bool {
+    let none = [Errno::MFILE, Errno::NFILE];
+    none.iter()
+        .any(|n| e.raw_os_error() == Some(n.raw_os_error()))
+}
+
+/// How many files may be open, as the begin of a sentence.
+fn descriptors() -> String {
+    match getrlimit(Resource::Nofile).current {
+        Some(limit) => format!("This process may have {limit} files open"),
+        None => "This process may have any number of files open, and the machine some".to_owned(),
+    }
+}
+
 /// What a failure means, and what to do.
-fn advice(action: &str) -> &'static str {
+fn advice(action: &str, source: &io::Error) -> &'static str {
     match reads(action) {
+        true if is_short(source) => {
+            "Nothing was changed; this process, or the machine, has too many files open, or too \
+             little memory."
+        }
+        false if is_short(source) => {
+            "Nothing that was not yet acknowledged counts as stored; this process, or the machine, \
+             has too many files open (raise open_files_limit), or too little memory: restart the \
+             node."
+        }
         true => "Nothing was changed; check the disk (health, permissions).",
         false => {
             "Nothing that was not yet acknowledged counts as stored; check the disk (space, \
@@ -214,7 +263,9 @@ fn advice(action: &str) -> &'static str {
 impl From<LogError> for io::Error {
     fn from(e: LogError) -> io::Error {
         let kind = match &e {
-            LogError::Io { source, .. } | LogError::NotSaved { source, .. } => source.kind(),
+            LogError::Io { source, .. }
+            | LogError::NotSaved { source, .. }
+            | LogError::NotBegun { source, .. } => source.kind(),
             LogError::Corrupt { .. }
             | LogError::CorruptCheckpoint { .. }
             | LogError::Version { .. } => io::ErrorKind::InvalidData,

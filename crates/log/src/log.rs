@@ -3,7 +3,7 @@
 use crate::ahead::Ahead;
 use crate::checkpoint::{self, Unsaved};
 use crate::device::{Device, DeviceFile, write_one};
-use crate::error::LogError;
+use crate::error::{LogError, is_short};
 use crate::format::{
     FRAME_HEADER, FrameHeader, FrameKind, SEGMENT_HEADER, SegmentHeader, body_crc, frame_len,
     padding, parse_segment_name,
@@ -11,7 +11,7 @@ use crate::format::{
 use crate::meta::{self, Closed, META_KEY_MAX, META_NAME, MetaStore};
 use crate::record::{Record, RecordId};
 use crate::recover::{self, Recovered};
-use crate::segment::{Found, Segment, Walker, sync_file};
+use crate::segment::{self, Found, Segment, Walker, sync_file};
 use crate::soon::SoonRead;
 use crate::stats::LogStats;
 use crate::view::{LogReader, Shared, View};
@@ -28,6 +28,8 @@ use std::time::Instant;
 const COPY_MAX: usize = 2 << 10;
 /// Stored bytes of a segment are released when there are so many.
 const RELEASE: u64 = 4 << 20;
+/// So many times its size a segment may get while no new one can be begun.
+const STRETCH: u64 = 16;
 /// So many times that at once: who had much to read leaves no long work behind.
 const RELEASE_AT_ONCE: usize = 2;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -248,13 +250,20 @@ impl Log {
         }
         let records = std::mem::take(&mut self.staged);
         let mut batch = Batch::new(self.tail.end);
+        // Once for all of these: what stands in the way will not go so soon.
+        let mut wait = false;
         for record in &records {
             let len = frame_len(record.body.len());
             let filled = batch.end > SEGMENT_HEADER;
-            if filled && batch.end + len > self.options.segment_bytes {
-                self.write_batch(&mut batch)?;
-                self.begin_segment()?;
-                batch = Batch::new(self.tail.end);
+            if filled && !wait && batch.end + len > self.options.segment_bytes {
+                match self.new_file(batch.end)? {
+                    Some(file) => {
+                        self.write_batch(&mut batch)?;
+                        self.begin_segment(file)?;
+                        batch = Batch::new(self.tail.end);
+                    }
+                    None => wait = true,
+                }
             }
             let header = FrameHeader {
                 kind: FrameKind::Record,
@@ -361,8 +370,26 @@ impl Log {
         Ok(())
     }
 
-    /// Ends the last segment and begins a new one.
-    fn begin_segment(&mut self) -> Result<(), LogError> {
+    /// The file of the segment that follows the last one, which ends at `end`. `None`: the
+    /// process has no room for it now, and nothing was changed; the last segment takes more.
+    fn new_file(&self, end: u64) -> Result<Option<Arc<dyn DeviceFile>>, LogError> {
+        let cause = match Segment::begin(&*self.device) {
+            Ok(file) => {
+                self.shared.set_held_up(None);
+                return Ok(Some(file));
+            }
+            Err(e) => e,
+        };
+        let limit = self.options.segment_bytes.saturating_mul(STRETCH);
+        if !is_short(&cause) || end >= limit {
+            return Err(LogError::io("create", segment::TEMP, cause));
+        }
+        self.shared.set_held_up(Some(cause));
+        Ok(None)
+    }
+
+    /// Ends the last segment and begins a new one in `file`.
+    fn begin_segment(&mut self, file: Arc<dyn DeviceFile>) -> Result<(), LogError> {
         self.tail
             .file
             .set_len(self.tail.end)
@@ -382,7 +409,7 @@ impl Log {
             durable_end: self.stable,
             chain: self.chain,
         };
-        let segment = Segment::create(&*self.device, &header, self.options.segment_bytes)?;
+        let segment = Segment::complete(&*self.device, file, &header, self.options.segment_bytes)?;
         self.write_on(segment.clone())?;
         self.shared
             .set_written(self.generation, self.written, |segments| {
@@ -807,10 +834,23 @@ impl Checkpoints {
         checkpoint::load(&*self.device, self.shared.identity, index)
     }
 
+    /// Removes the checkpoint at `index`, if there is one, and no other. Not durably: one that
+    /// comes back is as good as before.
+    pub fn drop_one(&self, index: u64) -> Result<(), LogError> {
+        self.shared.usable()?;
+        let _one = self.shared.checkpoints.lock();
+        checkpoint::remove(&*self.device, index).map_err(|e| self.shared.poison(e))
+    }
+
     /// Removes the checkpoints below `index`.
+    ///
+    /// Errors: if the directory cannot be listed, nothing was changed and the log goes on.
+    /// Any other stops it.
     pub fn drop_before(&self, index: u64) -> Result<(), LogError> {
         self.shared.usable()?;
         let _one = self.shared.checkpoints.lock();
-        checkpoint::drop_before(&*self.device, index).map_err(|e| self.shared.poison(e))
+        let mut old = checkpoint::list(&*self.device)?;
+        old.retain(|n| *n < index);
+        checkpoint::remove_all(&*self.device, &old).map_err(|e| self.shared.poison(e))
     }
 }

@@ -7,6 +7,7 @@ use crate::format::{
     segment_name,
 };
 use crate::record::MAX_BODY;
+use std::io;
 use std::sync::Arc;
 
 pub(crate) const TEMP: &str = "dromon-tmp-seg.log";
@@ -43,17 +44,31 @@ impl Segment {
         }
     }
 
-    /// Makes a new segment. Its header is durable before it gets its name, and its name is
-    /// durable when this returns.
+    /// Makes the file of a new segment, still without its name. Whoever gets an error has
+    /// changed nothing.
+    pub(crate) fn begin(device: &dyn Device) -> io::Result<Arc<dyn DeviceFile>> {
+        device.create(TEMP)
+    }
+
+    /// Makes a new segment.
     pub(crate) fn create(
         device: &dyn Device,
         header: &SegmentHeader,
         bytes: u64,
     ) -> Result<Segment, LogError> {
+        let file = Segment::begin(device).map_err(|e| LogError::io("create", TEMP, e))?;
+        Segment::complete(device, file, header, bytes)
+    }
+
+    /// Makes a segment of a file that was begun. Its header is durable before it gets its
+    /// name, and its name is durable when this returns.
+    pub(crate) fn complete(
+        device: &dyn Device,
+        file: Arc<dyn DeviceFile>,
+        header: &SegmentHeader,
+        bytes: u64,
+    ) -> Result<Segment, LogError> {
         let name = segment_name(header.first);
-        let file = device
-            .create(TEMP)
-            .map_err(|e| LogError::io("create", TEMP, e))?;
         file.allocate(bytes)
             .map_err(|e| LogError::io("reserve room for", TEMP, e))?;
         write_one(&*file, &header.encode(), 0).map_err(|e| LogError::io("write", TEMP, e))?;

@@ -17,6 +17,7 @@ use crate::stats::Stats;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     /// Held while a checkpoint is written or removed.
     pub checkpoints: Mutex<()>,
     poison: OnceLock<Arc<LogError>>,
+    /// Why no new segment can be begun.
+    held_up: Mutex<Option<Arc<io::Error>>>,
     pub stats: Stats,
     pub identity: u128,
     cache_max: usize,
@@ -245,6 +248,7 @@ impl Shared {
             values: Mutex::new(values),
             checkpoints: Mutex::new(()),
             poison: OnceLock::new(),
+            held_up: Mutex::new(None),
             stats: Stats::default(),
             identity,
             cache_max,
@@ -268,6 +272,11 @@ impl Shared {
             let _ = self.poison.set(Arc::new(cause.clone()));
         }
         cause
+    }
+
+    /// A new segment could not be begun, and why; or it could.
+    pub(crate) fn set_held_up(&self, why: Option<io::Error>) {
+        *self.held_up.lock() = why.map(Arc::new);
     }
 
     pub(crate) fn durable_end(&self) -> u64 {
@@ -410,6 +419,14 @@ impl LogReader {
     /// Why the log has stopped, if it has.
     pub fn poisoned(&self) -> Option<LogError> {
         self.shared.usable().err()
+    }
+
+    /// Why the log cannot begin a new segment and goes on in the old one for a while, if that
+    /// is so: [`LogError::NotBegun`].
+    pub fn held_up(&self) -> Option<LogError> {
+        let source = self.shared.held_up.lock().clone()?;
+        let segments = self.shared.view.lock().segments.len();
+        Some(LogError::NotBegun { source, segments })
     }
 
     /// The records of `range` as far as they exist, at most `max_bytes` of bodies but at

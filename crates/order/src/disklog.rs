@@ -101,6 +101,11 @@ impl LogStore for DiskLog {
         log.map_or(0, |log| log.reader().bytes_before(index))
     }
 
+    fn held_up(&self) -> Option<String> {
+        let why = self.writer()?.reader().held_up()?;
+        Some(why.to_string())
+    }
+
     fn read(&self, range: RangeInclusive<u64>, max_bytes: usize) -> io::Result<Vec<Record>> {
         let end = range.end().saturating_add(1);
         let records = self

@@ -443,6 +443,7 @@ impl Core {
             pending_bytes: pending.bytes,
             core_wait: self.core_wait.mean(),
             gathered: self.gathered.load(Ordering::Relaxed),
+            log_held_up: self.storage.held_up(),
             ..OrderStatus::default()
         };
         if let Some(raft) = self.raft() {

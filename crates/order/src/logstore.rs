@@ -49,6 +49,11 @@ pub trait LogStore: Send + Sync + 'static {
     /// Bytes of the records below this index, about.
     fn bytes_before(&self, index: u64) -> u64;
 
+    /// What keeps the log from going on as it should, in sentences, while it goes on all the same.
+    fn held_up(&self) -> Option<String> {
+        None
+    }
+
     /// Reads records from the start of `range` on, all that there are in it or
     /// at least one, stopping after about `max_bytes`.
     fn read(&self, range: RangeInclusive<u64>, max_bytes: usize) -> io::Result<Vec<Record>>;

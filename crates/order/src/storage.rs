@@ -457,6 +457,11 @@ impl Storage {
         self.store.bytes_before(index)
     }
 
+    /// See [`LogStore::held_up`].
+    pub fn held_up(&self) -> Option<String> {
+        self.store.held_up()
+    }
+
     /// The newest checkpoint at or below `at_most`.
     pub fn load_checkpoint(&self, at_most: Option<u64>) -> Result<Option<Checkpoint>, OrderError> {
         let wanted = self

@@ -306,6 +306,8 @@ pub struct OrderStatus {
     pub core_wait: Duration,
     /// Messages that came while this node, as leader, waited for more to write.
     pub gathered: u64,
+    /// What keeps the own log from going on as it should, in sentences; it goes on all the same.
+    pub log_held_up: Option<String>,
     /// Why the engine is dead, if it is. Nothing revives it but a new start.
     pub failed: Option<String>,
 }

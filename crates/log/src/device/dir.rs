@@ -9,7 +9,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::fs::Advice;
+
+use crate::error::no_descriptor;
 
 /// Linux takes at most this many slices in one call (`IOV_MAX`).
 const SLICES_MAX: usize = 1024;
@@ -22,6 +25,9 @@ pub struct DirDevice {
     /// The directory itself: for fsync, and bearer of the lock.
     dir: File,
     closer: Arc<Closer>,
+    /// A descriptor that is given up for the log's next file when the process has no other:
+    /// whoever has them all, the log must go on.
+    spare: Mutex<Option<File>>,
 }
 
 impl DirDevice {
@@ -40,6 +46,7 @@ impl DirDevice {
         }
         match dir.try_lock() {
             Ok(()) => Ok(DirDevice {
+                spare: Mutex::new(File::open(&path).ok()),
                 path,
                 dir,
                 closer: Arc::default(),
@@ -67,15 +74,26 @@ impl DirDevice {
         Arc::new(DirFile(ClosedLater::new(file, self.closer.clone())))
     }
 
-    fn options() -> OpenOptions {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).mode(0o660);
-        options
+    /// Opens something; with the spare descriptor, if there is no other one. It is taken again
+    /// as soon as that goes.
+    fn with_spare<T>(&self, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        let mut opened = open();
+        if opened.as_ref().err().is_some_and(no_descriptor) {
+            let spare = self.spare.lock().take();
+            if spare.is_some() {
+                drop(spare);
+                opened = open();
+            }
+        }
+        let mut spare = self.spare.lock();
+        if spare.is_none() {
+            *spare = File::open(&self.path).ok();
+        }
+        opened
     }
-}
 
-impl Device for DirDevice {
-    fn list(&self) -> io::Result<Vec<String>> {
+    /// [`Device::list`], once.
+    fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
@@ -89,15 +107,27 @@ impl Device for DirDevice {
         Ok(names)
     }
 
+    fn options() -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o660);
+        options
+    }
+}
+
+impl Device for DirDevice {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.with_spare(|| self.names())
+    }
+
     fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
-        let file = DirDevice::options().open(self.path.join(name))?;
+        let file = self.with_spare(|| DirDevice::options().open(self.path.join(name)))?;
         Ok(self.file(file))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
-        let file = DirDevice::options()
-            .create_new(true)
-            .open(self.path.join(name))?;
+        let mut options = DirDevice::options();
+        options.create_new(true);
+        let file = self.with_spare(|| options.open(self.path.join(name)))?;
         Ok(self.file(file))
     }
 

@@ -258,6 +258,7 @@ impl Node {
         let status = order.status();
         self.status_changed(&status);
         self.follow_database();
+        self.look_at_log(&status);
         self.tell_progress();
         self.tell_starting();
         self.flow.expire();
@@ -286,6 +287,18 @@ impl Node {
             lock(&self.stalled).look(now, 0, std::iter::empty());
         }
         Some(encode(&self.progress()?))
+    }
+
+    /// Says when the log begins to be held up, and when it is no more.
+    fn look_at_log(&self, status: &OrderStatus) {
+        let held_up = status.log_held_up.is_some();
+        if self.log_held_up.swap(held_up, Relaxed) == held_up {
+            return;
+        }
+        match &status.log_held_up {
+            Some(why) => self.warn(why),
+            None => self.note("the log is held up no more"),
+        }
     }
 
     /// Begins to tell how the way from `from` to `to` goes.

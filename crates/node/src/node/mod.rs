@@ -632,6 +632,8 @@ pub struct Node {
     going_alone: alone::GoingAlone,
     /// It was said that the log here was kept in memory only.
     forgetful_told: AtomicBool,
+    /// It was said that the log is held up.
+    log_held_up: AtomicBool,
     /// What is said once a minute at most.
     told: Mutex<reconnect::Told>,
     /// The same of one that another build wrote.

@@ -138,6 +138,7 @@ impl Node {
             kept_ahead: AtomicI64::new(0),
             going_alone: Default::default(),
             forgetful_told: AtomicBool::new(false),
+            log_held_up: AtomicBool::new(false),
             told: Mutex::default(),
             unread_told: AtomicBool::new(false),
             durabilities: Mutex::default(),

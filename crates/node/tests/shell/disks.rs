@@ -109,6 +109,25 @@ fn a_leader_whose_disk_fails_is_put_out() {
     fails(true);
 }
 
+#[test]
+fn a_log_that_is_held_up_is_told_of_once() {
+    run(1, "", LIMIT, |world| {
+        let db = world.db(1);
+        for (round, n) in [(1, 10), (2, 20)] {
+            world.net.hold_up_log(&db.addr);
+            let told = |text| world.report.times(&db.name, text);
+            world.until("it says why", || told("too many files are open") == round);
+            for i in 0..n {
+                assert!(db.set(row(1), i).is_committed());
+            }
+            assert!(db.ready());
+            world.net.mend_log(&db.addr);
+            world.until("and that it is over", || told("held up no more") == round);
+            assert_eq!(told("too many files are open"), round);
+        }
+    });
+}
+
 /// A server certifies although `append_data` was refused.
 #[test]
 fn what_could_not_be_kept_is_not_sent() {

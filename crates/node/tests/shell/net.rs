@@ -82,6 +82,8 @@ enum Ill {
     Fails,
     /// It has room for nothing but records.
     Full,
+    /// It takes all, and complains.
+    Complains,
 }
 
 #[derive(Default)]
@@ -196,6 +198,11 @@ impl Net {
     /// From now on the disk under the log at `addr` has no room for checkpoints.
     pub fn fill_log(&self, addr: &str) {
         lock(&self.disks).insert(addr.to_owned(), Ill::Full);
+    }
+
+    /// From now on the log at `addr` takes all, and says that it is held up.
+    pub fn hold_up_log(&self, addr: &str) {
+        lock(&self.disks).insert(addr.to_owned(), Ill::Complains);
     }
 
     /// The disk is well again, and does what it was told meanwhile.
@@ -446,7 +453,7 @@ impl LogStore for Opened {
                 return done(Err(io::ErrorKind::StorageFull.into()));
             }
             Some(Ill::Fails) => {}
-            Some(Ill::Full) | None => return self.log.submit(op, done),
+            Some(Ill::Full | Ill::Complains) | None => return self.log.submit(op, done),
         }
         done(Err(io::Error::other("the disk is broken")));
     }
@@ -457,6 +464,11 @@ impl LogStore for Opened {
 
     fn bytes_before(&self, index: u64) -> u64 {
         self.log.bytes_before(index)
+    }
+
+    fn held_up(&self) -> Option<String> {
+        let complains = matches!(lock(&self.net.disks).get(&self.addr), Some(Ill::Complains));
+        complains.then(|| "too many files are open".to_owned())
     }
 
     fn read(&self, range: RangeInclusive<u64>, max_bytes: usize) -> io::Result<Vec<Record>> {
