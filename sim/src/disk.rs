@@ -106,7 +106,9 @@ fn effect(op: &WriteOp) -> Effect {
         WriteOp::TruncateFrom(index) => Effect::Ends(index.saturating_sub(1)),
         WriteOp::Reset(last) => Effect::Begins(last.index),
         WriteOp::PurgeTo(_) | WriteOp::SaveMeta(_) => Effect::Nothing,
-        WriteOp::SaveCheckpoint(..) | WriteOp::DropCheckpointsBefore(_) => Effect::Beside,
+        WriteOp::SaveCheckpoint(..)
+        | WriteOp::DropCheckpoint(_)
+        | WriteOp::DropCheckpointsBefore(_) => Effect::Beside,
     }
 }
 
@@ -335,7 +337,11 @@ impl LogStore for SimStore {
         }
         match op {
             // Beside the queue, as the real log does it.
-            WriteOp::SaveCheckpoint(..) | WriteOp::DropCheckpointsBefore(_) if !self.lies.early => {
+            WriteOp::SaveCheckpoint(..)
+            | WriteOp::DropCheckpoint(_)
+            | WriteOp::DropCheckpointsBefore(_)
+                if !self.lies.early =>
+            {
                 drop(s);
                 self.carry_out(op, done);
             }
@@ -345,6 +351,7 @@ impl LogStore for SimStore {
             }
             WriteOp::Append(_)
             | WriteOp::SaveCheckpoint(..)
+            | WriteOp::DropCheckpoint(_)
             | WriteOp::DropCheckpointsBefore(_)
                 if self.lies.early =>
             {

@@ -38,6 +38,7 @@ pub mod status;
 mod streams;
 mod taken;
 pub mod tcp;
+mod thinning;
 mod trx;
 mod turn;
 mod uniques;

@@ -81,6 +81,9 @@ impl LogStore for DiskLog {
             WriteOp::SaveCheckpoint(index, bytes) => {
                 done(log.checkpoints().save(index, &bytes).map_err(Into::into));
             }
+            WriteOp::DropCheckpoint(index) => {
+                done(log.checkpoints().drop_one(index).map_err(Into::into));
+            }
             WriteOp::DropCheckpointsBefore(index) => {
                 done(log.checkpoints().drop_before(index).map_err(Into::into));
             }

@@ -685,6 +685,11 @@ impl Order for Engine {
         self.core.storage.bytes_before(index)
     }
 
+    fn drop_checkpoint(&self, index: u64) -> Result<(), OrderError> {
+        self.running()?;
+        self.core.storage.drop_checkpoint(index)
+    }
+
     fn purge_to(&self, index: u64) -> Result<(), OrderError> {
         self.running()?;
         if let Some(at) = self.core.storage.prepare_purge(index)? {

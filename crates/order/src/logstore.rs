@@ -28,6 +28,8 @@ pub enum WriteOp {
     SaveMeta(Bytes),
     /// Adds a checkpoint. Durable when done.
     SaveCheckpoint(u64, Bytes),
+    /// Removes the checkpoint at this index, if there is one. It may come back after a crash.
+    DropCheckpoint(u64),
     /// Removes the checkpoints below this index.
     DropCheckpointsBefore(u64),
 }

@@ -139,6 +139,9 @@ impl State {
                 self.damaged.remove(&index);
                 self.checkpoints.insert(index, bytes);
             }
+            WriteOp::DropCheckpoint(index) => {
+                self.checkpoints.remove(&index);
+            }
             WriteOp::DropCheckpointsBefore(index) => {
                 self.checkpoints = self.checkpoints.split_off(&index);
             }

@@ -473,6 +473,16 @@ impl Storage {
             .transpose()
     }
 
+    /// Drops the checkpoint at `index`, unless a start would begin there.
+    pub fn drop_checkpoint(&self, index: u64) -> Result<(), OrderError> {
+        if newest_checkpoint(&self.store)?.is_none_or(|newest| newest <= index) {
+            return Err(OrderError::Refused(format!(
+                "the checkpoint at index {index} is the newest one: a start begins there"
+            )));
+        }
+        wait_for(&self.store, WriteOp::DropCheckpoint(index)).map_err(log_error)
+    }
+
     /// Makes the newest checkpoint at or below `index` the one to start from, if
     /// none is newer, and drops older ones. Returns up to where the log may then
     /// be purged.

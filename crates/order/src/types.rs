@@ -523,6 +523,9 @@ pub trait Order: Send + Sync {
     /// Bytes of the entries below `index` that the own log holds, about.
     fn log_bytes_before(&self, index: u64) -> u64;
 
+    /// Drops the checkpoint at `index`, if there is one; never the newest.
+    fn drop_checkpoint(&self, index: u64) -> Result<(), OrderError>;
+
     /// Drops log and checkpoints that are not needed any more to start from
     /// the newest checkpoint at or below `index`.
     fn purge_to(&self, index: u64) -> Result<(), OrderError>;

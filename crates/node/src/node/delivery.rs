@@ -20,12 +20,9 @@ use crate::database::{View, ViewMember};
 use crate::messages::{LeaveReason, Need};
 use crate::retention::Mark;
 use crate::spool::{PieceFiles, SPOOL_ABOVE};
+use crate::thinning;
 use crate::uniques::Uniques;
 
-/// A checkpoint at least every so many bytes of log.
-const CHECKPOINT_BYTES: u64 = 32 << 20;
-/// And every so many entries.
-const CHECKPOINT_ENTRIES: u64 = 50_000;
 /// Half-arrived payloads up to this size may be part of an overdue checkpoint.
 const OPEN_BYTES_MAX: u64 = 16 << 20;
 /// How many index-to-seqno pairs are kept for read indexes.
@@ -66,6 +63,8 @@ struct Course {
     /// Log bytes up to here, of those that were found too.
     bytes: u64,
     bytes_at_checkpoint: u64,
+    /// Of the last one.
+    checkpoint_size: u64,
     entries: u64,
     view_seen: bool,
     index: u64,
@@ -97,6 +96,7 @@ impl Node {
             state,
             bytes,
             bytes_at_checkpoint: bytes,
+            checkpoint_size: 0,
             entries: 0,
             view_seen: false,
             index: 0,
@@ -808,13 +808,14 @@ impl Node {
     }
 
     fn checkpoint_if_due(&self, order: &Arc<dyn Order>, course: &mut Course) {
+        let (bytes, entries) = thinning::due(course.checkpoint_size, self.settings().log_max);
         let due = course.view_seen
-            || course.bytes - course.bytes_at_checkpoint >= CHECKPOINT_BYTES
-            || course.entries >= CHECKPOINT_ENTRIES;
+            || course.bytes - course.bytes_at_checkpoint >= bytes
+            || course.entries >= entries;
         // A half-arrived payload would be part of it: wait until it is whole,
         // but not for ever.
-        let overdue = course.entries >= 4 * CHECKPOINT_ENTRIES
-            || course.bytes - course.bytes_at_checkpoint >= 4 * CHECKPOINT_BYTES;
+        let overdue =
+            course.entries >= 4 * entries || course.bytes - course.bytes_at_checkpoint >= 4 * bytes;
         let open = course.state.open_pieces_from().is_some();
         let small = course.state.open_bytes() <= OPEN_BYTES_MAX;
         // What is applied in chunks would be part of it whole.
@@ -824,22 +825,20 @@ impl Node {
         }
         let state = course.state.checkpoint().map_err(|e| e.to_string());
         let saved = state.and_then(|(sequencer, node)| {
+            course.checkpoint_size = (sequencer.len() + node.len()) as u64;
             let saved = order.save_checkpoint(course.index, sequencer, node);
             saved.map_err(|e| e.to_string())
         });
+        // If it failed, too, not again at once: what is in its way would still be.
+        course.view_seen = false;
+        course.entries = 0;
+        course.bytes_at_checkpoint = course.bytes;
         if let Err(e) = saved {
             if !lock(&self.delivered).stopped {
                 self.warn(&format!("no checkpoint at log index {}: {e}", course.index));
             }
-            // Not again at once: what is in its way would still be.
-            course.view_seen = false;
-            course.entries = 0;
-            course.bytes_at_checkpoint = course.bytes;
             return;
         }
-        course.view_seen = false;
-        course.entries = 0;
-        course.bytes_at_checkpoint = course.bytes;
         let mut marks = lock(&self.checkpoints);
         marks.push_back(Mark {
             index: course.index,
@@ -848,6 +847,7 @@ impl Node {
         });
         drop(marks);
         self.purge_log(order, &course.state, course.bytes);
+        self.thin_marks(order);
     }
 
     /// Waits until something more is delivered, or the end; `limit` at most.

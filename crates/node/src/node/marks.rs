@@ -13,6 +13,7 @@ use dromon_writeset::Uuid;
 use super::{ConnectError, Node, lock};
 use crate::cluster::ClusterState;
 use crate::retention::Mark;
+use crate::thinning;
 
 impl Node {
     /// The checkpoints in a log that was just opened, as far as they are of `history` and can be
@@ -77,6 +78,25 @@ impl Node {
     pub(super) fn forget_mark(&self, index: u64, why: &str) {
         lock(&self.checkpoints).retain(|m| m.index != index);
         self.tell_unreadable(index, why);
+    }
+
+    /// Drops checkpoints that lie closer together than anybody needs them. The log behind them stays.
+    pub(super) fn thin_marks(&self, order: &Arc<dyn Order>) {
+        // Not under the lock: this waits for the disk.
+        let superfluous = {
+            let mut marks = lock(&self.checkpoints);
+            let found = thinning::superfluous(&marks);
+            marks.retain(|m| !found.contains(&m.index));
+            found
+        };
+        for index in superfluous {
+            if let Err(e) = order.drop_checkpoint(index) {
+                // Then it goes with the log behind it.
+                return self.warn(&format!(
+                    "the checkpoint at log index {index} could not be removed: {e}"
+                ));
+            }
+        }
     }
 
     fn tell_unreadable(&self, index: u64, why: &str) {

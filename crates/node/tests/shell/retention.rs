@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dromon_node::Position;
+use dromon_order::logstore::LogStore;
 
 use crate::toy::{Disk, row};
 use crate::world::{World, run};
@@ -14,6 +15,26 @@ fn views(world: &World) {
     world.join(2).disconnect();
     let one = world.db(1);
     world.until("the other one is gone", || one.size() == 1);
+}
+
+/// A node elsewhere that comes and goes all night.
+#[test]
+fn views_alone_leave_few_checkpoints() {
+    run(1, "", LIMIT, |world| {
+        let one = world.db(1);
+        for n in 0..12 {
+            assert!(one.set(row(n), 1).is_committed());
+            views(world);
+        }
+        let there = world.copy_log(1).checkpoints().expect("they are listed");
+        assert!((8..=15).contains(&there.len()), "{there:?}");
+        world.crash(1);
+        let one = world.open_again(1);
+        one.connect("gcomm://", true).expect("its own log");
+        world.synced(&one);
+        assert_eq!(one.read(row(7)), 1);
+        views(world);
+    });
 }
 
 /// A node that is started again and again, and writes less in between than has to stay.
