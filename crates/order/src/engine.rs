@@ -360,6 +360,11 @@ async fn obey(
                 done(Err(OrderError::NotAsSeen));
             }
             Some(Command::Alone(_, done)) => {
+                // Refused: nothing was changed.
+                if let Err(e) = core.storage.term_alone() {
+                    done(Err(e));
+                    continue;
+                }
                 let outcome = go_alone(&core, &mut raft, &mut tasks).await;
                 if let Err(e) = &outcome {
                     core.fail(e.to_string());

@@ -168,7 +168,10 @@ impl Storage {
                     node: genesis.clone(),
                 };
                 // A log that takes another one's place is of a later incarnation.
-                let vote = after.map(|term| vote_for(next_incarnation(term, fresh_id), fresh_id));
+                let vote = (*after)
+                    .map(|term| next_incarnation(term, fresh_id))
+                    .transpose()?
+                    .map(|term| vote_for(term, fresh_id));
                 let meta = begin_new(&store, (fresh_id, durable), vote, &checkpoint)?;
                 (meta, checkpoint)
             }
@@ -347,13 +350,19 @@ impl Storage {
         incarnation(voted.max(s.last.leader_id.term))
     }
 
+    /// The first term of the incarnation in which this node would go alone.
+    pub fn term_alone(&self) -> Result<u64, OrderError> {
+        let s = self.lock();
+        let voted = s.meta.vote.map_or(0, |v| v.leader_id.term);
+        next_incarnation(voted.max(s.last.leader_id.term), s.meta.id)
+    }
+
     /// Appends an entry of the next incarnation that makes this node, which
     /// listens at `addr`, the only member. No consensus may run on the log.
     pub async fn go_alone(&self, addr: &str) -> io::Result<()> {
+        let term = self.term_alone().map_err(io::Error::other)?;
         let (entry, vote) = {
             let s = self.lock();
-            let voted = s.meta.vote.map_or(0, |v| v.leader_id.term);
-            let term = next_incarnation(voted.max(s.last.leader_id.term), s.meta.id);
             let vote = vote_for(term, s.meta.id);
             let node = crate::raft_types::Node {
                 addr: addr.to_owned(),
@@ -647,11 +656,20 @@ fn begin_new(
 /// nodes that do it one after the other on different sides. The step depends on
 /// where a node comes from, too: by its id alone, two steps of one node could
 /// make one of another (`models/src/bootstrap.rs`).
-fn next_incarnation(term: u64, id: RaftId) -> u64 {
+///
+/// Errors: there are no more of them. What came then would be older than what is.
+fn next_incarnation(term: u64, id: RaftId) -> Result<u64, OrderError> {
     let now = incarnation(term);
     let drawn = XxHash3_64::oneshot_with_seed(id, &now.to_le_bytes());
     let step = 1 + (drawn & 0xf_ffff);
-    (u64::from(now) + step) << 32
+    let next = u32::try_from(u64::from(now) + step).map_err(|_| {
+        OrderError::Refused(
+            "this cluster was forced to go on without a majority so often (some thousand times) that the \
+             numbers for it are used up: it can be founded anew only, with an empty log"
+                .to_owned(),
+        )
+    })?;
+    Ok(u64::from(next) << 32)
 }
 
 fn vote_for(term: u64, id: RaftId) -> RaftVote {

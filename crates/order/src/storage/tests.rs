@@ -229,16 +229,39 @@ fn what_a_log_says_of_its_end_names_the_leader() {
 fn forced_recoveries_on_different_sides_come_into_different_incarnations() {
     // Alike in their last byte.
     let ids: Vec<RaftId> = (1..=10).map(|n| n << 8 | 5).collect();
-    let once: Vec<u64> = ids.iter().map(|id| next_incarnation(7, *id)).collect();
+    let next = |term, id| next_incarnation(term, id).expect("there are many");
+    let once: Vec<u64> = ids.iter().map(|id| next(7, *id)).collect();
     let mut all: BTreeSet<u64> = once.iter().copied().collect();
     for before in &once {
         assert_eq!(*before as u32, 0, "the first term of it");
         assert!(incarnation(*before) > 0);
         for id in &ids {
-            let twice = next_incarnation(before + 3, *id);
+            let twice = next(before + 3, *id);
             assert!(incarnation(twice) > incarnation(*before));
             all.insert(twice);
         }
     }
     assert_eq!(all.len(), 110, "no two of them meet");
+}
+
+#[test]
+fn the_last_incarnation_is_followed_by_none() {
+    for id in 1..100 {
+        let last = u64::from(u32::MAX) << 32;
+        for term in [last, last + 7, u64::MAX] {
+            assert!(matches!(
+                next_incarnation(term, id),
+                Err(OrderError::Refused(_))
+            ));
+        }
+        let mut term = (u64::from(u32::MAX) - (1 << 21)) << 32;
+        while let Ok(next) = next_incarnation(term, id) {
+            assert!(next > term, "{term} is followed by {next}");
+            term = next;
+        }
+        assert!(
+            incarnation(term) > u32::MAX - (1 << 20),
+            "not before the end"
+        );
+    }
 }
