@@ -24,12 +24,32 @@ impl Node {
             self.gates.withdraw(body.seqno);
             return Outcome::BfAbort;
         }
-        let to_ddl = body.gives_way_to_ddl;
+        let (seqno, to_ddl) = (body.seqno, body.gives_way_to_ddl);
         drop(body);
+        // Not only when it is released (see `pass_fragment`).
+        self.gates.cancel(seqno);
         if to_ddl {
             self.end_stream(trx.id);
         }
         Outcome::TrxFail
+    }
+
+    /// The server rolls back the stream `trx_id`. If a fragment of it has a place and did not get through
+    /// it, the place is passed: a server does not always let go of the fragment (a KILL amid a trigger
+    /// makes it forget its handle), and all behind it would wait for ever.
+    fn pass_fragment(&self, trx_id: u64) {
+        let Some(trx) = self.trxs.get(trx_id) else {
+            return;
+        };
+        let body = trx.lock();
+        if body.seqno < 0 || body.ends() {
+            return;
+        }
+        match body.stage {
+            Stage::Certified | Stage::Committing => self.gates.cancel(body.seqno),
+            Stage::Left => self.gates.release(body.seqno),
+            _ => {}
+        }
     }
 
     /// `trx` passed, and will run again: others of this node wait for its tables until then.
@@ -190,7 +210,7 @@ impl Node {
         let id = (self.shared().uuid, trx_id);
         if lock(&self.streams).is_open(id) {
             // What cannot be sent now is found by `end_dropped_streams`.
-            let _ = self.rollback(trx_id);
+            let _ = self.send_rollback(trx_id);
         }
     }
 
@@ -203,12 +223,17 @@ impl Node {
         let is_known = |trx_id| self.trxs.get(trx_id).is_some();
         let dropped = lock(&self.streams).dropped(own, is_known);
         for trx_id in dropped {
-            let _ = self.rollback(trx_id);
+            let _ = self.send_rollback(trx_id);
         }
     }
 
     /// Sends the rollback of a streaming transaction, without waiting.
     pub fn rollback(&self, trx_id: u64) -> Outcome {
+        self.pass_fragment(trx_id);
+        self.send_rollback(trx_id)
+    }
+
+    fn send_rollback(&self, trx_id: u64) -> Outcome {
         let Some(order) = self.order().filter(|_| self.serving()) else {
             return Outcome::ConnFail;
         };

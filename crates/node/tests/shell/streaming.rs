@@ -115,6 +115,71 @@ fn a_fragment_that_waits_for_its_turn_gives_way() {
     });
 }
 
+/// A server that was told to KILL one amid a trigger forgets the provider's object of a fragment that failed.
+/// What is behind it goes on: it waits for its turn and gives way, fails certification, or passed, and the
+/// server does not go in with it.
+#[test]
+fn a_failed_fragment_is_passed_though_its_server_never_releases_it() {
+    run(2, PATIENT, LIMIT, |world| {
+        let (winner, db) = (world.db(1), world.db(2));
+        let goes_on = |row_of_both: u32| {
+            world.until("it is rolled back everywhere", || {
+                db.streaming() == 0 && winner.streaming() == 0
+            });
+            world.settle();
+            assert_eq!(db.read(row(row_of_both)), 5);
+            assert!(db.set(row(90), 1).is_committed());
+        };
+        let victim = |first: u32| {
+            let mut t = stream(&db, first, 1);
+            t.forgets = true;
+            t.lock(row(first + 7)).expect("a free row");
+            t.put(row(first + 1), 1).expect("a free row");
+            t
+        };
+        // It waits for its turn.
+        let mut t = victim(10);
+        let trx = t.trx().expect("it wrote");
+        db.holds.close(Point::ApplyStart);
+        let first = winner.set(row(17), 5).seqno();
+        world.until("the applier is held", || {
+            db.holds.waiting(Point::ApplyStart) == 1
+        });
+        let fragment = std::thread::spawn(move || t.fragment());
+        world.until("the fragment is certified", || {
+            trx.lock().seqno == first + 1
+        });
+        db.holds.open(Point::ApplyStart);
+        assert_eq!(fragment.join().expect("no panic"), Err(End::Deadlock));
+        goes_on(17);
+        // It fails certification.
+        let mut t = victim(20);
+        t.put(row(29), 1).expect("a free row");
+        db.holds.close(Point::ApplyStart);
+        let _ = winner.set(row(29), 5).seqno();
+        world.until("the applier is held", || {
+            db.holds.waiting(Point::ApplyStart) == 1
+        });
+        assert_eq!(t.fragment(), Err(End::Deadlock));
+        drop(t);
+        db.holds.open(Point::ApplyStart);
+        goes_on(29);
+        // It has passed, and is aborted before it goes in.
+        let mut t = victim(40);
+        let trx = t.trx().expect("it wrote");
+        db.holds.close(Point::ClientCertified);
+        let fragment = std::thread::spawn(move || t.fragment());
+        world.until("the fragment has passed", || {
+            db.holds.waiting(Point::ClientCertified) == 1
+        });
+        let _ = winner.set(row(47), 5).seqno();
+        world.until("it is aborted", || trx.lock().must_abort);
+        db.holds.open(Point::ClientCertified);
+        assert_eq!(fragment.join().expect("no panic"), Err(End::Deadlock));
+        goes_on(47);
+    });
+}
+
 #[test]
 fn a_fragment_inside_commit_order_gives_way_afterwards() {
     run(2, PATIENT, LIMIT, |world| {

@@ -79,6 +79,8 @@ pub struct Session {
     pub wide: usize,
     /// Its data cannot be kept, and its server does not look at that.
     pub is_refused: bool,
+    /// Its server drops the provider's object at its end, and does not release it.
+    pub forgets: bool,
     ended: bool,
 }
 
@@ -112,6 +114,7 @@ impl Db {
             padding: 0,
             wide: 0,
             is_refused: false,
+            forgets: false,
             ended: false,
         }
     }
@@ -330,6 +333,9 @@ impl Session {
 
     fn release(&mut self) {
         if let Some(trx) = self.trx.take() {
+            if self.forgets {
+                return;
+            }
             let (keep, outcome) = self.node().release(&trx);
             if keep || outcome != Outcome::Ok {
                 self.db.violation(format!(
