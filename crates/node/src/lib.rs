@@ -23,6 +23,7 @@ pub mod forks;
 pub mod gone;
 pub mod grastate;
 mod held;
+mod holders;
 pub mod in_log;
 pub mod lacking;
 pub mod last_data;

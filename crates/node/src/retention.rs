@@ -65,6 +65,14 @@ pub struct Limits {
     pub max: u64,
 }
 
+impl Limits {
+    /// Any other member holds no more than this, but for what it has not stored itself. Beside what stays
+    /// anyway: of a node that was just started nobody knows how little it needs.
+    pub fn for_member(&self) -> u64 {
+        self.max.saturating_add(self.floor)
+    }
+}
+
 /// The newest of `marks` (ascending) to which the log may be shortened now,
 /// `bytes` having been delivered; `None`: it stays as it is. `own` is what this
 /// node itself needs: no limit overrules that.
@@ -103,10 +111,10 @@ pub fn for_streams(
     open.chain(shelved.map(before)).min()
 }
 
-/// From which index on the log is needed for a joiner that would begin at `index` and to which nobody gives
-/// a copy yet: beyond `max`, from the first one that it may lack, as it has `delivered` what lies before and
-/// so stores that itself.
-pub fn for_waiting(
+/// From which index on the log is needed for a member that would begin at `index` if it were started again:
+/// beyond `max`, from the first one that it may lack, as it has `delivered` what lies before and
+/// so has that in its own log.
+pub fn for_member(
     marks: &VecDeque<Mark>,
     bytes: u64,
     index: u64,
@@ -247,9 +255,9 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_donor_holds_what_it_lacks_and_little_else() {
+    fn a_member_that_stands_holds_what_it_lacks_and_little_else() {
         let m = marks(&[(9, 10, 0), (9, 10, 100), (9, 10, 100)]);
-        let from = |index, delivered, max| for_waiting(&m, 300, index, delivered, max);
+        let from = |index, delivered, max| for_member(&m, 300, index, delivered, max);
         assert_eq!(from(10, 30, 300), 10, "that may be much");
         assert_eq!(from(10, 31, 299), 30, "it has that itself");
         assert_eq!(from(10, 30, 299), 20, "perhaps not all up to the mark");

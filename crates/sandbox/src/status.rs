@@ -406,6 +406,9 @@ fn durability(nodes: &[NodeStatus]) -> Option<String> {
     })
 }
 
+/// What of `wsrep_dromon_log_held` is no member's name.
+const HELD_BY_ITSELF: [&str; 2] = ["sync failed", "clock set back"];
+
 /// What is wrong with a node, and what it says is wrong elsewhere.
 fn faults_of(node: &NodeStatus) -> Vec<String> {
     let mut faults: Vec<String> = fault(node).into_iter().collect();
@@ -413,10 +416,19 @@ fn faults_of(node: &NodeStatus) -> Vec<String> {
         return faults;
     };
     let name = &node.name;
-    let held = status.get("wsrep_dromon_log_held");
-    if !held.is_empty() {
+    let held = status.get("wsrep_dromon_log_held").split(',');
+    let (causes, members): (Vec<_>, Vec<_>) = held
+        .filter(|h| !h.is_empty())
+        .partition(|h| HELD_BY_ITSELF.contains(h));
+    for held in causes {
         faults.push(format!(
             "{name} cannot shorten its log ({held}), which grows"
+        ));
+    }
+    if !members.is_empty() {
+        faults.push(format!(
+            "the log of {name} is long for {} (paused, desynced or behind)",
+            members.join(",")
         ));
     }
     let slow = status.get("wsrep_dromon_quarantined");
@@ -550,6 +562,12 @@ mod tests {
                 running(&[("wsrep_dromon_log_held", "sync failed")]),
                 Verdict::Degraded,
                 "writable on 3 of 3 nodes: db3 cannot shorten its log (sync failed), which grows",
+            ),
+            (
+                running(&[("wsrep_dromon_log_held", "clock set back,db1,db2")]),
+                Verdict::Degraded,
+                "writable on 3 of 3 nodes: db3 cannot shorten its log (clock set back), which grows; the log of db3 is \
+                 long for db1,db2 (paused, desynced or behind)",
             ),
             (
                 running(&[("wsrep_dromon_quarantined", "db2")]),

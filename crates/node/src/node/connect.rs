@@ -706,6 +706,7 @@ impl Node {
         self.engine_failed
             .store(false, std::sync::atomic::Ordering::Relaxed);
         self.flow.clear();
+        lock(&self.holders).0.clear();
         self.closed.clear();
     }
 

@@ -107,8 +107,10 @@ impl NodeHandler for Handler {
         }
     }
 
-    fn message(&self, _from: RaftId, body: Bytes) {
-        if let (Some(node), Some(progress)) = (self.node.upgrade(), decode::<Progress>(&body)) {
+    fn message(&self, from: RaftId, body: Bytes) {
+        if let (Some(node), Some(progress)) = (self.node.upgrade(), decode::<Progress>(&body))
+            && node.is_members(from, &progress.uuid)
+        {
             node.compare(&progress);
             node.flow.report(progress);
             node.look_applied();
@@ -270,6 +272,7 @@ impl Node {
         self.look_for_delays();
         self.look_for_durability();
         self.look_for_slow();
+        self.look_for_holders(&order);
         self.look_for_standstill();
         self.say_finished();
         // Tables of what was shelved and is through are opened, also if no applier has work.
@@ -345,6 +348,14 @@ impl Node {
         self.note_progress(from, to, at);
     }
 
+    /// Whether `from` is the log of the member `uuid`. One that joins again keeps its uuid: what it said before is of
+    /// a log that it has given up.
+    fn is_members(&self, from: RaftId, uuid: &Uuid) -> bool {
+        let shared = self.shared();
+        let mut members = shared.view.iter().flat_map(|v| &v.members);
+        members.any(|m| m.uuid == *uuid && m.raft_id == from)
+    }
+
     /// More time is needed to come up, for what `doing` says.
     pub(super) fn still_starting(&self, doing: &str) {
         if self.was_synced.load(Relaxed) {
@@ -414,7 +425,8 @@ impl Node {
         };
         let progress = Progress {
             uuid,
-            ordered: self.gates.last_ordered(),
+            // Not the gates' word: a copy may be ahead of the own log.
+            ordered: lock(&self.delivered).seqno,
             released: self.gates.released(),
             safe,
             needs_log: self.needs_log(),

@@ -84,6 +84,7 @@ use crate::flow::Flow;
 use crate::forks::LogEnd;
 use crate::grastate::StateFile;
 use crate::held::{HeldRows, StreamId};
+use crate::holders::Holders;
 use crate::in_log::LeftInLog;
 use crate::lacking::{Gap, LackingFile};
 use crate::messages::{Join, Need, Position};
@@ -657,6 +658,8 @@ pub struct Node {
     left_in_log: Arc<LeftInLog>,
     flow: Flow,
     slow: Mutex<(Quarantine, Option<Instant>)>,
+    /// Who needs much log, and when that was looked at.
+    holders: Mutex<(Holders, Option<Instant>)>,
     counters: Counters,
     progress_number: AtomicU64,
     digests: Mutex<Digests>,

@@ -204,6 +204,7 @@ impl Node {
         let witnesses = members.iter().filter(|m| m.witness);
         let witnesses: Vec<_> = witnesses.map(|m| m.name.clone()).collect();
         let status = self.order().map(|o| o.status()).unwrap_or_default();
+        let log_bytes = self.order().map_or(0, |o| o.log_bytes_before(u64::MAX));
         let version = |v: i64| if connected { v } else { -1 };
         let text = StatusValue::Str;
         Snapshot {
@@ -308,9 +309,10 @@ impl Node {
                     "dromon_log_committed".into(),
                     StatusValue::Int(status.committed as i64),
                 ),
+                ("dromon_log_held".into(), text(self.log_held_by())),
                 (
-                    "dromon_log_held".into(),
-                    text(self.log_held_by().to_owned()),
+                    "dromon_log_bytes".into(),
+                    StatusValue::Int(log_bytes as i64),
                 ),
                 (
                     "dromon_durable_seqno".into(),

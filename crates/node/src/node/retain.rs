@@ -13,8 +13,9 @@ use dromon_gates::Seqno;
 use dromon_order::{Order, OrderError, RaftId};
 
 use super::{Node, Phase, lock};
-use crate::cluster::{ClusterState, MemberState};
+use crate::cluster::{ClusterState, Member, MemberState};
 use crate::durable::Held;
+use crate::holders;
 use crate::options::SlowNode;
 use crate::quarantine::{Change, PATIENCE};
 use crate::retention::{self, Limits, Need};
@@ -22,6 +23,9 @@ use crate::retention::{self, Limits, Need};
 /// So much log is kept for an open streaming transaction that might have to be shelved,
 /// here or by a node to come; no more than `dromon.log_max`.
 const STREAM_LOG_MAX: u64 = 1 << 30;
+
+/// How often it is looked for whom the log is long.
+const HOLDERS_EVERY: Duration = Duration::from_secs(1);
 
 /// How long the log stays for somebody who was told where to begin and is no member yet.
 const PROMISED: Duration = Duration::from_secs(60);
@@ -121,16 +125,20 @@ impl Node {
         }
     }
 
+    fn log_limits(&self) -> Limits {
+        let settings = self.settings();
+        Limits {
+            floor: settings.log_retain,
+            max: settings.log_max,
+        }
+    }
+
     /// Drops what nobody needs any more: not this node's database after a
     /// crash, not a member behind, not a joiner within `gcache.size`, not who may have to
     /// apply one of the streams that are open in `state` whole.
     pub(super) fn purge_log(&self, order: &Arc<dyn Order>, state: &ClusterState, bytes_now: u64) {
-        let limits = Limits {
-            floor: self.settings().log_retain,
-            max: self.settings().log_max,
-        };
-        let Some(others) =
-            self.needs_of_others(&order.status().in_force, state, bytes_now, limits.max)
+        let limits = self.log_limits();
+        let Some(others) = self.needs_of_others(&order.status().in_force, state, bytes_now, limits)
         else {
             return;
         };
@@ -290,7 +298,7 @@ impl Node {
         in_force: &BTreeSet<RaftId>,
         state: &ClusterState,
         bytes_now: u64,
-        max: u64,
+        limits: Limits,
     ) -> Option<Vec<Need>> {
         let (own, members) = {
             let shared = self.shared();
@@ -310,16 +318,21 @@ impl Node {
                 (Some(a), Some(b)) => a.min(b),
                 (a, b) => a.or(b)?,
             };
-            // Without a donor that may last.
-            if let Some(said) = said.filter(|_| joins && !state.is_given_to(&m.uuid)) {
-                let marks = lock(&self.checkpoints);
+            let quarantined = self.flow.is_quarantined(&m.uuid);
+            // Whatever it waits for may last, but for a copy.
+            let lasts = !quarantined && !(joins && state.is_given_to(&m.uuid));
+            if let Some(said) = said.filter(|_| lasts) {
+                let most = limits.for_member();
                 let delivered = said.progress.ordered;
-                index = retention::for_waiting(&marks, bytes_now, index, delivered, max);
+                let marks = lock(&self.checkpoints);
+                let lacks = retention::for_member(&marks, bytes_now, index, delivered, most);
+                drop(marks);
+                if lacks > index {
+                    lock(&self.holders).0.cut_off(m.uuid);
+                }
+                index = lacks;
             }
-            needs.push(Need {
-                index,
-                quarantined: self.flow.is_quarantined(&m.uuid),
-            });
+            needs.push(Need { index, quarantined });
         }
         Some(needs)
     }
@@ -331,12 +344,116 @@ impl Node {
         retention::restart_from(&lock(&self.checkpoints), durable)
     }
 
-    /// Why the log is not shortened, in a word or two; empty: nothing holds it.
-    pub(super) fn log_held_by(&self) -> &'static str {
+    /// Why the log is not shortened, in a word or two, and for whom it is long; empty: nothing holds it.
+    pub(super) fn log_held_by(&self) -> String {
+        let why = match lock(&self.durable).held() {
+            Some(Held::Clock) => Some("clock set back"),
+            Some(Held::SyncFailed) => Some("sync failed"),
+            None => None,
+        };
+        let own = self.shared().uuid;
+        let mut much = match self.order() {
+            Some(_) => lock(&self.holders).0.much().to_vec(),
+            None => Vec::new(),
+        };
+        much.retain(|uuid| why.is_none() || *uuid != own);
+        let names = self.names(&much);
+        let why = why.map(str::to_owned);
+        why.into_iter().chain(names).collect::<Vec<_>>().join(",")
+    }
+
+    /// Notices for whom the log is long.
+    pub(super) fn look_for_holders(&self, order: &Arc<dyn Order>) {
+        {
+            let (now, at) = (Instant::now(), &mut lock(&self.holders).1);
+            if at.is_some_and(|at| now - at < HOLDERS_EVERY) {
+                return;
+            }
+            *at = Some(now);
+        }
+        let (own, members) = {
+            let shared = self.shared();
+            let members = shared.view.as_ref().map(|v| v.members.clone());
+            (shared.uuid, members.unwrap_or_default())
+        };
+        let first = lock(&self.checkpoints).front().map(|m| m.index);
+        let all = order.log_bytes_before(u64::MAX);
+        let reports = self.flow.reports();
+        let needs = |m: &Member| {
+            if m.uuid == own {
+                return Some(self.needs_log());
+            }
+            let said = reports.iter().find(|r| r.progress.uuid == m.uuid)?;
+            let starts = (m.state == MemberState::Joiner).then_some(m.log_start);
+            let needs = said.progress.needs_log;
+            Some(starts.map_or(needs, |starts| starts.min(needs)))
+        };
+        let others = members
+            .iter()
+            .filter(|m| !self.flow.is_quarantined(&m.uuid));
+        let seen = others.filter_map(|m| {
+            let index = needs(m)?;
+            Some(holders::Seen {
+                uuid: m.uuid,
+                bytes: all.saturating_sub(order.log_bytes_before(index + 1)),
+                reaches: first.is_some_and(|first| first <= index),
+            })
+        });
+        let seen: Vec<_> = seen.collect();
+        let limits = self.log_limits();
+        let changes = lock(&self.holders).0.look(&seen, limits);
+        for change in changes {
+            let (holders::Change::Beyond(uuid) | holders::Change::Back(uuid)) = change;
+            let Some(m) = members.iter().find(|m| m.uuid == uuid) else {
+                continue;
+            };
+            let who = match uuid == own {
+                true => "this node".to_owned(),
+                false => format!("member {} ({uuid})", m.name),
+            };
+            if matches!(change, holders::Change::Back(_)) {
+                self.note(&format!("{who} needs no more of the log than usual again"));
+                continue;
+            }
+            let most = limits.for_member();
+            self.warn(&match uuid == own {
+                true => format!(
+                    "this node would need more than {most} bytes of its log (gcache.size and dromon.log_max) if it were \
+                     started again: {}. Its log (dromon-*.log) grows until that is over. The others keep for it no more \
+                     than what it has not stored here: if it stops, or dies and is removed, before it has caught up, it \
+                     takes a full copy",
+                    self.why_it_needs_log()
+                ),
+                false => format!(
+                    "{who} would need more than {most} bytes of this node's log (gcache.size and dromon.log_max) if it \
+                     were started again: it is paused or desynced (FLUSH TABLES WITH READ LOCK, RSU, a backup, a copy \
+                     that it gives or takes), or its database is behind. From here on no more is kept for it than what \
+                     it has not stored itself{}: if it stops, or dies and is removed, before it has caught up, it takes \
+                     a full copy. wsrep_dromon_log_held names it until then",
+                    match m.state {
+                        MemberState::Joiner => ", unless it is being given a copy",
+                        _ => "",
+                    }
+                ),
+            });
+        }
+    }
+
+    /// What keeps the database from being durable further on.
+    fn why_it_needs_log(&self) -> &'static str {
         match lock(&self.durable).held() {
-            Some(Held::Clock) => "clock set back",
-            Some(Held::SyncFailed) => "sync failed",
-            None => "",
+            Some(Held::Clock) => return "the clock of this machine was set back",
+            Some(Held::SyncFailed) => return "its file system could not be synced",
+            None => {}
+        }
+        let shared = self.shared();
+        match shared.own_state {
+            MemberState::Joiner => "it has no complete state yet",
+            _ if self.gates.paused_at().is_some() => {
+                "it is paused (FLUSH TABLES WITH READ LOCK, BACKUP STAGE, RSU, a copy that it gives)"
+            }
+            MemberState::Donor => "it is desynced, or gives a copy, and is behind",
+            _ => "its database is behind, or a statement there runs for long",
         }
     }
 }

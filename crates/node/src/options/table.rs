@@ -194,7 +194,7 @@ table! {
     "dromon.key_escalation": Size(0, BIG), Is("200000"), Any, IfSet, Listed::Int, RW, Ours:
         "rows of one table in one transaction above which the whole table becomes the key; 0 = never";
     "dromon.log_max": Size(0, BIG), Is("4G"), Any, IfSet, Listed::Int, RW, Ours:
-        "a member in quarantine that is further behind than this much log is given up and takes a full copy; never less than gcache.size";
+        "a member that is paused, desynced or behind holds no more of the others' log than this and gcache.size, but for what it has not stored itself: if it is removed then, it takes a full copy. One in quarantine that is further behind is given up. Never less than gcache.size";
     "dromon.piece_size": Size(4096, 16 * MIB), Is("256K"), Any, IfSet, Listed::Int, RW, Ours:
         "large write sets travel in pieces of this size";
     "dromon.secret_file": Text, Is(""), Any, Never, No, RW, Ours:

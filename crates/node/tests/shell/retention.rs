@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dromon_node::Position;
+use dromon_node::{Outcome, Position};
 use dromon_order::logstore::LogStore;
 
 use crate::toy::{Disk, row};
@@ -158,6 +158,126 @@ fn a_joiner_without_a_donor_does_not_hold_the_log_of_all() {
         // Whom it wants comes.
         world.join(4);
         world.synced(&waits);
+        world.settle();
+    });
+}
+
+/// Nobody is evicted while this runs, or soon.
+const PATIENT: &str =
+    "gcache.size=0;dromon.log_max=64K;evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
+const QUICK: &str =
+    "gcache.size=0;dromon.log_max=64K;evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
+
+/// Node 3 stands for a backup, and the others write far more than `dromon.log_max`. Answers the
+/// seqno at which it stands.
+fn others_write_on(world: &World) -> i64 {
+    let (one, stands) = (world.db(1), world.db(3));
+    assert!(one.set(row(0), 1).is_committed());
+    world.settle();
+    assert_eq!(stands.node().desync(), Outcome::Ok);
+    let at = stands.node().pause().expect("it is a member");
+    let needs = one.count("dromon_log_last");
+    for n in 0..1200 {
+        assert!(one.set(row(n), 2).is_committed());
+    }
+    let bytes = one.count("dromon_log_bytes");
+    assert!(bytes > 128 << 10, "{bytes}");
+    let much = |who, said| world.report.times(who, said) == 1;
+    world.until("they say so, once", || {
+        let said = ") would need more than 65536 bytes of this node's log";
+        let others = [1, 2].map(|n| world.db(n).name.clone());
+        let n3 = |who: &String| {
+            let lines = world.report.times(who, "Warning: member n3 (");
+            lines == 1 && world.report.times(who, said) > 0
+        };
+        others.iter().all(n3)
+            && much(
+                "n3",
+                "this node would need more than 65536 bytes of its log",
+            )
+    });
+    let a_view = || {
+        world.join(4).disconnect();
+        world.until("n4 is gone", || one.size() == 3);
+        // Views are log, too, and not all of it is known to be durable.
+        std::thread::sleep(Duration::from_secs(1));
+    };
+    // What is durable is known after ten seconds.
+    world.until("the log is shorter", || {
+        a_view();
+        one.count("dromon_log_first") > needs + 1000
+    });
+    world.until("it alone is named", || {
+        a_view();
+        (1..=3).all(|n| world.db(n).stat("dromon_log_held") == "n3")
+    });
+    assert!(one.count("dromon_log_bytes") < bytes);
+    assert!(
+        stands.count("dromon_log_first") <= needs,
+        "what it needs is in its own log"
+    );
+    at
+}
+
+fn donations(world: &World) -> usize {
+    [1, 2].iter().map(|n| world.db(*n).donations()).sum()
+}
+
+#[test]
+fn a_member_that_is_paused_holds_the_log_of_all_up_to_a_limit() {
+    run(3, PATIENT, LIMIT, |world| {
+        others_write_on(world);
+        let stands = world.db(3);
+        stands.node().resume();
+        assert_eq!(stands.node().resync(), Outcome::Ok);
+        world.synced(&stands);
+        world.until("nobody holds the log", || {
+            let one = world.db(1);
+            assert!(one.set(row(0), 3).is_committed());
+            world.join(4).disconnect();
+            world.until("n4 is gone", || one.size() == 3);
+            [1, 2, 3]
+                .iter()
+                .all(|n| world.db(*n).stat("dromon_log_held").is_empty())
+        });
+        let said = ") needs no more of the log than usual again";
+        assert_eq!(world.report.times("n1", said), 1);
+        world.settle();
+    });
+}
+
+#[test]
+fn killed_meanwhile_it_goes_on_with_its_own_log() {
+    run(3, PATIENT, LIMIT, |world| {
+        let at = others_write_on(world);
+        let given = donations(world);
+        world.crash(3);
+        assert_eq!(world.crashed_disk(3).position.seqno, at);
+        let again = world.open_again(3);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert_eq!(again.read(row(1199)), 2);
+        assert_eq!(donations(world), given, "no copy");
+        world.voters(3);
+        world.settle();
+    });
+}
+
+#[test]
+fn removed_meanwhile_it_takes_a_copy() {
+    run(3, QUICK, LIMIT, |world| {
+        others_write_on(world);
+        let given = donations(world);
+        world.crash(3);
+        world.until("the others drop it", || {
+            [1, 2].iter().all(|n| world.db(*n).size() == 2)
+        });
+        world.voters(2);
+        let again = world.open_again(3);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert_eq!(again.read(row(1199)), 2);
+        assert_eq!(donations(world), given + 1, "a copy");
         world.settle();
     });
 }
