@@ -746,7 +746,9 @@ impl Node {
                         leader: Some(leader),
                     }) => asking = Some(leader),
                     Ok(Answer::Refused(why)) => {
-                        self.note(&format!("{addr} did not order this node's join yet: {why}"));
+                        self.note_now_and_then(&format!(
+                            "{addr} did not order this node's join yet: {why}"
+                        ));
                         refused = Some(why);
                     }
                     other => {

@@ -7,9 +7,10 @@ use dromon_order::{Order, OrderError};
 use dromon_writeset::Seqno;
 
 use super::open::COPY_ASKED;
-use super::{Node, lock};
+use super::{Node, Phase, lock};
 use crate::chain::{Compared, count};
 use crate::cluster::ClusterState;
+use crate::forks::LogEnd;
 use crate::in_log::PieceLog;
 use crate::messages::{Need, Position};
 use crate::options::Settings;
@@ -24,6 +25,8 @@ pub(super) struct Recounts {
     /// That of the data this node comes with, once its own log was asked. The
     /// log may be gone by the next attempt to join.
     own: Option<(Position, Option<u64>)>,
+    /// How far that log got.
+    end: Option<LogEnd>,
     /// What came of comparing it was said already.
     told: bool,
     /// The log is read again for a joiner.
@@ -78,6 +81,19 @@ impl Node {
         let sum = lock(&self.delivered).sums.at(position.seqno);
         let mut recounts = lock(&self.recounts);
         (recounts.own, recounts.told) = (sum.map(|sum| (position, Some(sum))), false);
+        recounts.end = None;
+    }
+
+    /// How far the own log got. Of a node that joins again: before its first attempt, as its data is of that log, and
+    /// to open a log is to read all of it.
+    pub(super) fn log_end_before(&self, settings: &Settings) -> Option<LogEnd> {
+        let again = self.phase() == Phase::Rejoining;
+        let kept = lock(&self.recounts).end.filter(|_| again);
+        kept.or_else(|| {
+            let end = self.own_log_end(settings);
+            lock(&self.recounts).end = end.filter(|_| again);
+            end
+        })
     }
 
     /// Says once what came of comparing this node's history at `position`, of

@@ -22,6 +22,9 @@ use crate::messages::{Need, Request, decode, encode};
 const ASK: Duration = Duration::from_secs(2);
 /// Pause between attempts.
 const AGAIN: Duration = Duration::from_secs(2);
+/// The longest one, after many by which this node was told that it needs a full copy: another leader's log may reach
+/// back further, but whoever is asked reads and sends a checkpoint.
+const AGAIN_MAX: Duration = Duration::from_secs(300);
 /// How long the join may take to be ordered.
 const JOIN: Duration = Duration::from_secs(30);
 /// How often the same reason is repeated in the log.
@@ -49,7 +52,38 @@ impl Told {
     }
 }
 
+/// Why an attempt to join again failed.
+struct NotBack {
+    why: String,
+    /// Of those that were asked nobody can help.
+    needs_copy: bool,
+}
+
+impl<T: Into<String>> From<T> for NotBack {
+    fn from(why: T) -> Self {
+        NotBack {
+            why: why.into(),
+            needs_copy: false,
+        }
+    }
+}
+
+/// The pause before the next attempt, after one that came `pause` after another.
+fn next_pause(pause: Duration, needs_copy: bool) -> Duration {
+    match needs_copy {
+        true => (2 * pause).clamp(AGAIN, AGAIN_MAX),
+        false => AGAIN,
+    }
+}
+
 impl Node {
+    /// Says `what` unless it said so within the last minute.
+    pub(super) fn note_now_and_then(&self, what: &str) {
+        if lock(&self.told).again(what, Instant::now()) {
+            self.note(what);
+        }
+    }
+
     /// Has the members asked whether they form a primary component without this node: on a
     /// thread of its own, as who is silent takes its time, and what others ask of this node is
     /// answered on the service thread, on which this is. Never two at once.
@@ -212,6 +246,7 @@ impl Node {
             .unwrap_or_default();
         self.close_engine();
         let mut told = Told::default();
+        let mut pause = Duration::ZERO;
         while self.phase() == Phase::Rejoining {
             match self.try_join_again(&known) {
                 Ok(true) => {
@@ -219,7 +254,8 @@ impl Node {
                     return;
                 }
                 Ok(false) => {}
-                Err(why) => {
+                Err(NotBack { why, needs_copy }) => {
+                    pause = next_pause(pause, needs_copy);
                     if told.again(&why, Instant::now()) {
                         self.note(&format!("not back in the cluster yet: {why}"));
                     }
@@ -228,7 +264,7 @@ impl Node {
             }
             self.close_engine();
             let mut shared = self.shared();
-            let until = Instant::now() + AGAIN;
+            let until = Instant::now() + pause;
             while shared.phase == Phase::Rejoining && Instant::now() < until {
                 shared = self.wait_shared(shared, until);
             }
@@ -269,7 +305,7 @@ impl Node {
     }
 
     /// False: it was told to leave meanwhile.
-    fn try_join_again(self: &Arc<Self>, known: &[String]) -> Result<bool, String> {
+    fn try_join_again(self: &Arc<Self>, known: &[String]) -> Result<bool, NotBack> {
         let settings = self.settings();
         let (position, cluster, address, join) = {
             let shared = self.shared();
@@ -286,17 +322,22 @@ impl Node {
             .find_cluster(&cluster, &address, &settings, position, false, known)
             .map_err(|e| e.to_string())?;
         self.settle(&mut found, &mut position);
-        if found.differs {
-            return Err(format!(
+        let copy = match (found.differs, found.need) {
+            (true, _) => Some(format!(
                 "this node's data at {position} is of another history than the cluster's there: it needs a full copy, \
                  so its server must be restarted"
-            ));
-        }
-        if found.need == Need::Copy {
-            return Err(format!(
+            )),
+            (false, Need::Copy) => Some(format!(
                 "the others' log does not reach back to {position}: this node needs a full copy, so its server \
                  must be restarted"
-            ));
+            )),
+            (false, Need::Log) => None,
+        };
+        if let Some(why) = copy {
+            return Err(NotBack {
+                why,
+                needs_copy: true,
+            });
         }
         join.origin = super::connect::random_uuid();
         // It may have been set since.
@@ -385,6 +426,18 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_needs_a_copy_asks_ever_more_seldom() {
+        let mut pause = Duration::ZERO;
+        let mut pauses = Vec::new();
+        for _ in 0..10 {
+            pause = next_pause(pause, true);
+            pauses.push(pause.as_secs());
+        }
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        assert_eq!(next_pause(pause, false), AGAIN, "something else");
+    }
 
     #[test]
     fn a_reason_is_said_once_and_then_once_a_minute() {

@@ -489,7 +489,7 @@ impl Node {
     ) -> Result<Found, ConnectError> {
         let own = settings.advertised.to_string();
         let known = self.nodes_to_ask(address, settings, known)?;
-        let log = self.own_log_end(settings);
+        let log = self.log_end_before(settings);
         let sum = self.own_sum(position, settings);
         // In doubt about its tables it goes on from no position of theirs.
         let asked = match self.starts_anew() {
@@ -566,15 +566,18 @@ impl Node {
                             }
                         }
                         let need = self.need_with_streams(need, position, &state);
-                        self.note(&format!(
-                            "connection established to {addr}; cluster at {}; this node needs {}",
-                            state.position(),
-                            match need {
-                                _ if self.is_witness() => "the log from here on",
-                                Need::Log => "the log from its position on",
-                                Need::Copy => "a full copy",
-                            }
-                        ));
+                        let needs = match need {
+                            _ if self.is_witness() => "the log from here on",
+                            Need::Log => "the log from its position on",
+                            Need::Copy => "a full copy",
+                        };
+                        // Who joins again and cannot says so by itself, once a minute.
+                        if need == Need::Log || self.phase() != Phase::Rejoining {
+                            self.note(&format!(
+                                "connection established to {addr}; cluster at {}; this node needs {needs}",
+                                state.position(),
+                            ));
+                        }
                         return Ok(Found {
                             start: Start::Join { checkpoint, term },
                             state,
@@ -703,9 +706,7 @@ impl Node {
 
     /// One address refuses this node, as `why` says, and there are others to ask.
     pub(super) fn tell_refused(&self, why: &str) {
-        if lock(&self.told).again(why, Instant::now()) {
-            self.note(&format!("{why}. Asking at the other addresses"));
-        }
+        self.note_now_and_then(&format!("{why}. Asking at the other addresses"));
     }
 }
 

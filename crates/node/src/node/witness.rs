@@ -78,7 +78,7 @@ impl Node {
                 let founds = went && forced == Forced::Founding;
                 self.went_alone.store(founds, Relaxed);
             }
-            Err(refused) => self.note(&format!("{by}: {}", refused.why)),
+            Err(refused) => self.note_now_and_then(&format!("{by}: {}", refused.why)),
         }
     }
 

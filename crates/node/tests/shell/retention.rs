@@ -6,7 +6,7 @@ use dromon_node::{Outcome, Position};
 use dromon_order::logstore::LogStore;
 
 use crate::toy::{Disk, row};
-use crate::world::{World, run};
+use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -279,5 +279,36 @@ fn removed_meanwhile_it_takes_a_copy() {
         assert_eq!(again.read(row(1199)), 2);
         assert_eq!(donations(world), given + 1, "a copy");
         world.settle();
+    });
+}
+
+/// Nothing but its restart helps it, and that may take days.
+#[test]
+fn who_was_away_for_too_long_says_so_once_and_asks_ever_more_seldom() {
+    run(3, QUICK, LIMIT, |world| {
+        let (one, away) = (world.db(1), world.db(3));
+        assert!(one.set(row(0), 1).is_committed());
+        world.settle();
+        world.net.cut(&addrs(&[3]), &addrs(&[1, 2, 4]));
+        world.until("it is removed", || {
+            [1, 2].iter().all(|n| world.db(*n).size() == 2)
+        });
+        let at = one.count("dromon_log_last");
+        world.until("the log is shorter", || {
+            world.join(4).disconnect();
+            world.until("n4 is gone", || one.size() == 2);
+            std::thread::sleep(Duration::from_millis(500));
+            one.count("dromon_log_first") > at
+        });
+        world.net.heal();
+        world.until("it knows", || {
+            away.stat("dromon_stays_out")
+                .contains("needs a full copy, so its server must be restarted")
+        });
+        std::thread::sleep(Duration::from_secs(9));
+        let says = |text| world.report.times("n3", text);
+        assert_eq!(says("this node needs a full copy"), 1);
+        assert_eq!(says("connection established"), 0);
+        away.disconnect();
     });
 }
