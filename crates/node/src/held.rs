@@ -14,6 +14,7 @@
 //!   Shelved   fragments are left out; its end brings all of it
 //! ```
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub struct HeldRows {
     /// Open streams of this node's own clients, which hold their rows themselves: what is needed of
     /// one if it comes without its client ([`HeldRows::comes_alone`]).
     own: BTreeMap<StreamId, Stream>,
+    /// In which tables how many of `streams` have gaps: each write set asks, and there may be very many.
+    gaps: BTreeMap<KeyHash, usize>,
     /// Those that are not shelved, by the place of their first fragment: a node that is behind
     /// knows very many.
     rows: BTreeSet<(Seqno, StreamId)>,
@@ -218,8 +221,11 @@ impl HeldRows {
     /// The same fragment made or removed keys there.
     pub fn made(&mut self, id: StreamId, made: &[Made]) {
         if let Some(stream) = self.streams.get_mut(&id) {
-            let unique = made.iter().filter(|m| m.secondary);
-            stream.gaps.extend(unique.map(|m| m.table));
+            for m in made.iter().filter(|m| m.secondary) {
+                if stream.gaps.insert(m.table) {
+                    *self.gaps.entry(m.table).or_default() += 1;
+                }
+            }
         }
     }
 
@@ -227,10 +233,7 @@ impl HeldRows {
     /// of a stream that no key names: it looks at neighbours of its rows, or a stream may have
     /// locked the gap that a row of it goes into.
     pub fn meets_neighbours(&self, made: &[Made]) -> bool {
-        let gap = |m: &Made| {
-            let mut streams = self.streams.values();
-            streams.any(|s| s.gaps.contains(&m.table))
-        };
+        let gap = |m: &Made| self.gaps.contains_key(&m.table);
         made.iter().any(|m| m.secondary || gap(m))
     }
 
@@ -245,6 +248,9 @@ impl HeldRows {
         if stream.state != State::Shelved {
             self.rows.insert((stream.first, id));
         }
+        for table in &stream.gaps {
+            *self.gaps.entry(*table).or_default() += 1;
+        }
         self.streams.insert(id, stream);
     }
 
@@ -253,6 +259,14 @@ impl HeldRows {
         self.rows.remove(&(stream.first, id));
         if let Some((at, _)) = stream.over {
             self.leaving.remove(&(at, id));
+        }
+        for table in &stream.gaps {
+            if let Entry::Occupied(mut count) = self.gaps.entry(*table) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
         }
         Some(stream)
     }

@@ -50,6 +50,34 @@ fn a_row_without_a_unique_key_may_meet_gaps_of_a_stream_in_that_table_alone() {
     );
 }
 
+/// The n-th table's keys, one made.
+fn made(n: i64, secondary: bool) -> [Made; 1] {
+    [Made {
+        table: table(&n.to_le_bytes()),
+        secondary,
+        surely: secondary,
+    }]
+}
+
+/// A joiner that copies for long gets to know very many, and each write set asks.
+#[test]
+fn to_ask_for_neighbours_costs_no_walk_over_all_streams() {
+    let mut held = HeldRows::default();
+    for n in 1..=100_000 {
+        held.fragment(
+            (Uuid([1; 16]), n as u64),
+            (n, n as u64),
+            Some(n as u64),
+            &[],
+        );
+    }
+    held.made((Uuid([1; 16]), 7), &made(1, true));
+    // A walk over all would be ten thousand million steps.
+    for n in 0..100_000 {
+        assert_eq!(held.meets_neighbours(&made(n, false)), n == 1);
+    }
+}
+
 fn shelve(held: &mut HeldRows, id: StreamId, released: Seqno) -> Option<(Seqno, bool)> {
     held.goes(id, released).expect("it can go");
     held.gone(id)
@@ -58,7 +86,7 @@ fn shelve(held: &mut HeldRows, id: StreamId, released: Seqno) -> Option<(Seqno, 
 proptest! {
     /// What is looked up says the same as walking all of them would.
     #[test]
-    fn lookups_agree_with_a_walk(steps in prop::collection::vec((0u8..8, 0u64..5, 0i64..4), 1..120)) {
+    fn lookups_agree_with_a_walk(steps in prop::collection::vec((0u8..10, 0u64..5, 0i64..4), 1..120)) {
         let mut held = HeldRows::default();
         let (mut seqno, mut released) = (0, 0);
         let mut ends: Vec<(Seqno, Seqno)> = Vec::new();
@@ -81,6 +109,10 @@ proptest! {
                 3 => {
                     held.over(id, seqno, false);
                 }
+                8 => held.made(id, &made(back, trx % 2 == 0)),
+                9 => {
+                    held.lost(id, seqno, seqno as u64, back > 1);
+                }
                 4 => {
                     if held.goes(id, released).is_some() && back == 0 {
                         held.stays(id);
@@ -102,6 +134,11 @@ proptest! {
             prop_assert!(step != 7 || !held.streams.values().any(over));
             let holds = |s: &Stream| s.state != State::Shelved && s.first <= released;
             prop_assert_eq!(held.hold_rows(released), held.streams.values().any(holds));
+            for n in 0..4 {
+                let [m] = made(n, false);
+                let gap = held.streams.values().any(|s| s.gaps.contains(&m.table));
+                prop_assert_eq!(held.meets_neighbours(&[m]), gap);
+            }
             for depends_on in [0, released, seqno - back, seqno] {
                 let met = ends.iter().filter(|(f, e)| *f <= depends_on && *e < seqno);
                 let walked = met.map(|(_, end)| *end).fold(depends_on, Seqno::max);
