@@ -658,6 +658,8 @@ pub struct Node {
     left_in_log: Arc<LeftInLog>,
     flow: Flow,
     slow: Mutex<(Quarantine, Option<Instant>)>,
+    /// The same account of this node itself, as the others keep it.
+    own_slow: Mutex<Quarantine>,
     /// Who needs much log, and when that was looked at.
     holders: Mutex<(Holders, Option<Instant>)>,
     counters: Counters,

@@ -157,6 +157,7 @@ impl Node {
             left_in_log: Arc::default(),
             flow: Flow::default(),
             slow: Mutex::default(),
+            own_slow: Mutex::default(),
             holders: Mutex::default(),
             counters: Counters::default(),
             progress_number: AtomicU64::new(0),

@@ -357,6 +357,10 @@ impl Node {
                 ),
                 ("dromon_stays_out".into(), text(stays_out)),
                 (
+                    "dromon_slow".into(),
+                    text(lock(&self.own_slow).slow().next().is_some().to_string()),
+                ),
+                (
                     "dromon_quarantined".into(),
                     text(flow.quarantined.join(",")),
                 ),

@@ -253,12 +253,28 @@ impl Node {
         let quarantine = self.settings().slow_node == SlowNode::Quarantine;
         self.flow.set_only_synced(quarantine);
         let mut seen = self.flow.look(self.flow_limits());
+        let now = Instant::now();
+        let passed = {
+            let at = lock(&self.slow).1.replace(now);
+            at.map_or(Duration::ZERO, |at| now - at)
+        };
+        let itself: Vec<_> = seen.iter().copied().filter(|s| s.uuid == own).collect();
+        let own_changes = lock(&self.own_slow).look(passed, &itself);
+        for change in own_changes {
+            match change {
+                Change::Slow(_) => self.warn(&format!(
+                    "this node has kept the others' writers waiting for {} s: it applies too slowly. Those with \
+                     dromon.slow_node=quarantine do not wait for it any more until it has caught up; it is Synced all the \
+                     while, and reads here are old unless they wait (wsrep_sync_wait)",
+                    PATIENCE.as_secs()
+                )),
+                Change::CaughtUp(_) => self.note("this node has caught up with the others' writers"),
+            }
+        }
         // It always waits for itself.
         seen.retain(|s| s.uuid != own);
-        let now = Instant::now();
         let (changes, slow) = {
             let mut slow = lock(&self.slow);
-            let passed = slow.1.replace(now).map_or(Duration::ZERO, |at| now - at);
             let changes = slow.0.look(passed, &seen);
             (changes, slow.0.slow().collect::<BTreeSet<_>>())
         };

@@ -8,7 +8,7 @@ use dromon_writeset::{Seqno, Uuid};
 
 use super::connect::Found;
 use super::service::from_parts;
-use super::{Aside, AskError, ConnectError, EngineError, LogSummary, Node, Phase, lock};
+use super::{Aside, AskError, ConnectError, EngineError, LogSummary, Node, Phase};
 use crate::cluster::ClusterState;
 use crate::forks::LogEnd;
 use crate::gone::log_counts;

@@ -378,10 +378,12 @@ fn in_quarantine_nobody_waits_for_the_slow_one_until_it_has_caught_up() {
         thread.join().expect("it goes on by itself");
         assert_eq!(world.db(1).stat("dromon_quarantined"), "n3");
         assert!(!active(&world.db(1)));
+        world.until("it knows itself", || slow.stat("dromon_slow") == "true");
+        assert_eq!(world.db(1).stat("dromon_slow"), "false");
         assert!(slow.count("local_recv_queue") > 100, "it is far behind");
         slow.holds.open(Point::ApplyStart);
         world.until("it counts again", || {
-            world.db(1).stat("dromon_quarantined").is_empty()
+            world.db(1).stat("dromon_quarantined").is_empty() && slow.stat("dromon_slow") == "false"
         });
         world.settle();
     });
