@@ -336,8 +336,8 @@ impl Node {
             };
             let quarantined = self.flow.is_quarantined(&m.uuid);
             // Whatever it waits for may last, but for a copy.
-            let lasts = !quarantined && !(joins && state.is_given_to(&m.uuid));
-            if let Some(said) = said.filter(|_| lasts) {
+            let copies = joins && state.is_given_to(&m.uuid);
+            if let Some(said) = said.filter(|_| !quarantined && !copies) {
                 let most = limits.for_member();
                 let delivered = said.progress.ordered;
                 let marks = lock(&self.checkpoints);
