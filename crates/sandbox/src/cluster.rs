@@ -150,9 +150,10 @@ impl Cluster {
         let lib = record.dir.join("lib");
         fs::create_dir(&lib).at("create the directory", &lib)?;
         for node in &record.nodes {
-            user.create_dir(&node.dir)?;
-            user.create_dir(&node.dir.join("tmp"))?;
-            template.copy_to(&node.data_dir, &user)?;
+            user.create_dir_with(&node.dir, || {
+                user.create_dir(&node.dir.join("tmp"))?;
+                template.copy_to(&node.data_dir, &user)
+            })?;
         }
         if let Some(witness) = &record.witness {
             user.create_dir(&witness.dir)?;

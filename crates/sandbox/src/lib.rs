@@ -22,6 +22,7 @@
 
 mod cluster;
 mod config;
+mod copy;
 mod error;
 mod node;
 mod ports;

@@ -19,10 +19,11 @@ use mysql::prelude::{FromRow, Queryable};
 use mysql::{Conn, OptsBuilder};
 
 use crate::config::Setting;
+use crate::copy::copy_tree;
 use crate::error::{IoContext, LogTail, Result, SandboxError};
 use crate::ports;
 use crate::process::{ProcessId, with_environment};
-use crate::template::{SQL_USER, Template, copy_tree, last_lines, program, server_version};
+use crate::template::{SQL_USER, Template, last_lines, program, server_version};
 use crate::who::{ServerUser, first_unreachable};
 
 const POLL_EVERY: Duration = Duration::from_millis(20);
@@ -81,9 +82,9 @@ impl Standalone {
         let user = ServerUser::find()?;
         let template = Template::get(&user, &server_version()?)?;
         let password = template.password.clone();
-        let server = Self::prepare(dir, name, port, settings, user, password)?;
-        template.copy_to(&server.data(), &server.user)?;
-        Ok(server)
+        Self::prepare(dir, name, port, settings, user, password, |data, user| {
+            template.copy_to(data, user)
+        })
     }
 
     /// Prepares one on a copy of what [`Self::copy_data`] made of this one's data.
@@ -99,9 +100,9 @@ impl Standalone {
         settings: Vec<Setting>,
     ) -> Result<Self> {
         let (user, password) = (self.user.clone(), self.password.clone());
-        let server = Self::prepare(dir, name, port, settings, user, password)?;
-        copy_tree(data, &server.data(), Some(&server.user))?;
-        Ok(server)
+        Self::prepare(dir, name, port, settings, user, password, |to, user| {
+            copy_tree(data, to, Some(user))
+        })
     }
 
     fn prepare(
@@ -111,6 +112,7 @@ impl Standalone {
         settings: Vec<Setting>,
         user: ServerUser,
         password: String,
+        fill: impl FnOnce(&Path, &ServerUser) -> Result<()>,
     ) -> Result<Self> {
         if let Some(blocker) = first_unreachable(dir)? {
             return Err(SandboxError::DirectoryClosed {
@@ -119,8 +121,10 @@ impl Standalone {
                 user: user.name,
             });
         }
-        user.create_dir(dir)?;
-        user.create_dir(&dir.join("log"))?;
+        user.create_dir_with(dir, || {
+            user.create_dir(&dir.join("log"))?;
+            fill(&dir.join("data"), &user)
+        })?;
         Ok(Self {
             name: name.to_string(),
             dir: dir.to_path_buf(),

@@ -3,13 +3,15 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::copy::copy_tree;
 use crate::error::{IoContext, Result, SandboxError};
 use crate::record::random_hex;
-use crate::who::ServerUser;
+use crate::who::{ServerUser, reachable_by_server};
 
 /// The SQL user of every sandbox.
 pub(crate) const SQL_USER: &str = "dromon";
@@ -107,7 +109,8 @@ impl Template {
         let install = program("mariadb-install-db", "mariadb-server-core")?;
         fs::create_dir(aside).at("create the directory", aside)?;
         // The bootstrap server runs as its own user and must reach its files.
-        let work = std::env::temp_dir().join(format!("dromon-install-{}", random_hex(6)?));
+        let work =
+            work_place(std::env::temp_dir()).join(format!("dromon-install-{}", random_hex(6)?));
         user.create_dir(&work)?;
         let result = Self::install(&install, &work, aside, user);
         fs::remove_dir_all(&work).at("remove", &work)?;
@@ -139,9 +142,12 @@ impl Template {
             .arg("--skip-test-db")
             .arg("--skip-name-resolve")
             .arg(format!("--extra-file={}", sql.display()))
+            .current_dir(work)
+            .env("TMPDIR", work)
             .stdin(Stdio::null());
+        // As that user altogether: what root did in a directory of its could be led elsewhere.
         if user.switched {
-            command.arg(format!("--user={}", user.name));
+            command.uid(user.uid).gid(user.gid);
         }
         let out = command.output().at("run", install)?;
         if !out.status.success() || !data.join("mysql").is_dir() {
@@ -162,6 +168,14 @@ impl Template {
     }
 }
 
+/// Where the servers' user can work for a moment: a caller's own temporary directory may be closed.
+fn work_place(usual: PathBuf) -> PathBuf {
+    let others = ["/tmp", "/var/tmp"].map(PathBuf::from);
+    let mut all = [usual.clone()].into_iter().chain(others);
+    all.find(|dir| dir.is_dir() && reachable_by_server(dir))
+        .unwrap_or(usual)
+}
+
 fn cache_dir(user: &ServerUser) -> Result<PathBuf> {
     let base = if user.switched {
         PathBuf::from("/var/cache")
@@ -177,33 +191,6 @@ fn cache_dir(user: &ServerUser) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Copies directories and regular files, handing them to `owner`.
-pub(crate) fn copy_tree(from: &Path, to: &Path, owner: Option<&ServerUser>) -> Result<()> {
-    fs::create_dir(to).at("create the directory", to)?;
-    fs::set_permissions(to, fs::Permissions::from_mode(0o700)).at("set the mode of", to)?;
-    for entry in fs::read_dir(from).at("read the directory", from)? {
-        let entry = entry.at("read the directory", from)?;
-        let target = to.join(entry.file_name());
-        if entry
-            .file_type()
-            .at("read the type of", &entry.path())?
-            .is_dir()
-        {
-            copy_tree(&entry.path(), &target, owner)?;
-        } else {
-            fs::copy(entry.path(), &target).at("copy to", &target)?;
-            if let Some(user) = owner.filter(|u| u.switched) {
-                chown(&target, Some(user.uid), Some(user.gid))
-                    .at("hand over to the server's user", &target)?;
-            }
-        }
-    }
-    match owner {
-        Some(user) => user.own(to),
-        None => Ok(()),
-    }
-}
-
 /// The last `count` non-empty lines of `text`.
 pub(crate) fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
@@ -217,6 +204,7 @@ pub(crate) fn last_lines(text: &str, count: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn a_missing_program_names_its_package() {
@@ -229,21 +217,35 @@ mod tests {
     }
 
     #[test]
-    fn trees_are_copied_whole() {
+    fn system_tables_are_made_by_the_user_whose_they_are() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let from = dir.path().join("from");
-        fs::create_dir_all(from.join("deep/er")).expect("created");
-        fs::write(from.join("deep/er/file"), "x").expect("written");
-        let to = dir.path().join("to");
-        copy_tree(&from, &to, None).expect("copied");
-        assert_eq!(
-            fs::read_to_string(to.join("deep/er/file")).expect("there"),
-            "x"
-        );
-        assert!(
-            copy_tree(&from, &to, None).is_err(),
-            "an existing target is refused"
-        );
+        let aside = dir.path().join("aside");
+        let Ok(user) = ServerUser::find() else {
+            panic!("the servers' user is missing: install mariadb-server");
+        };
+        Template::make(&aside, &user).expect("made");
+        let made = Template::open(&aside).expect("whole");
+        let to = dir.path().join("data");
+        made.copy_to(&to, &user).expect("copied");
+        for name in ["", "ibdata1", "mysql", "mysql/global_priv.frm"] {
+            let owner = fs::metadata(to.join(name)).expect(name).uid();
+            assert_eq!(owner, user.uid, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_closed_place_for_temporary_files_is_passed_over() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let closed = dir.path().to_path_buf();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).expect("closed");
+        let user = ServerUser::find().expect("mariadb-server is installed");
+        let expected = match user.switched {
+            true => PathBuf::from("/tmp"),
+            false => closed.clone(),
+        };
+        assert_eq!(work_place(closed), expected);
+        let gone = dir.path().join("gone");
+        assert_eq!(work_place(gone), PathBuf::from("/tmp"));
     }
 
     #[test]

@@ -141,13 +141,21 @@ impl ServerUser {
         self.make_dir(path, None)
     }
 
+    /// Creates a directory, lets `fill` put into it what it needs, and only then hands it over:
+    /// until then the server's user can neither add nor exchange anything there.
+    pub fn create_dir_with(&self, path: &Path, fill: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.create_caller_dir(path)?;
+        fill()?;
+        match self.switched {
+            true => fchown(open_dir(path)?, Some(self.uid), Some(self.gid))
+                .at("hand over to the server's user", path),
+            false => Ok(()),
+        }
+    }
+
     fn make_dir(&self, path: &Path, owner: Option<u32>) -> Result<()> {
         fs::create_dir(path).at("create the directory", path)?;
-        let made: File = OpenOptions::new()
-            .read(true)
-            .custom_flags((OFlags::NOFOLLOW | OFlags::DIRECTORY).bits() as i32)
-            .open(path)
-            .at("open", path)?;
+        let made = open_dir(path)?;
         let mode = if self.switched { 0o750 } else { 0o700 };
         let mode = fs::Permissions::from_mode(mode);
         made.set_permissions(mode).at("set the mode of", path)?;
@@ -170,6 +178,15 @@ impl ServerUser {
         let folder = (meta.mode(), meta.uid(), meta.gid());
         may_enter(folder, self.uid, &self.groups)
     }
+}
+
+/// Opens the directory of this name, not one that a link there leads to.
+fn open_dir(path: &Path) -> Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlags::NOFOLLOW | OFlags::DIRECTORY).bits() as i32)
+        .open(path)
+        .at("open", path)
 }
 
 /// Whether a user with these groups may enter a folder of this mode, user and group.
@@ -286,6 +303,25 @@ mod tests {
         let after = fs::metadata(&precious).expect("it is there");
         let facts = |m: &fs::Metadata| (m.uid(), m.gid(), m.mode(), m.len());
         assert_eq!(facts(&before), facts(&after));
+    }
+
+    #[test]
+    fn a_directory_is_the_servers_only_when_it_is_filled() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (user, node) = (user(), dir.path().join("db1"));
+        let owner = || fs::metadata(&node).expect("it is there").uid();
+        user.create_dir_with(&node, || {
+            assert_eq!(owner(), rustix::process::geteuid().as_raw());
+            user.create_dir(&node.join("tmp"))
+        })
+        .expect("made");
+        assert_eq!(owner(), user.uid);
+        let failed = user.create_dir_with(&dir.path().join("db2"), || {
+            Err(SandboxError::BadRequest("no".into()))
+        });
+        assert!(failed.is_err());
+        let left = fs::metadata(dir.path().join("db2")).expect("it is there");
+        assert_eq!(left.uid(), rustix::process::geteuid().as_raw());
     }
 
     #[test]
