@@ -223,7 +223,7 @@ fn each_fault_has_its_message_and_exit_code() {
         (
             [with(&["--port"]), vec![port.clone()]].concat(),
             1,
-            vec![port.as_str(), "another process listens"],
+            vec![port.as_str(), "another process listens", "(--port)"],
         ),
         (
             [with(&[]), vec![long]].concat(),

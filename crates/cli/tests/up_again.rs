@@ -75,3 +75,39 @@ fn a_first_start_that_failed_is_begun_anew() {
     let (code, said) = dromon(dir, &usual, &["down", "--purge", "--dir", "c"]);
     assert!(code == 0 && !dir.join("c").exists(), "{said}");
 }
+
+#[test]
+fn a_strict_umask_closes_nothing_to_the_servers() {
+    let home = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
+    let dir = home.path();
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).expect("the servers may enter");
+    let provider = dir.join("libdromon.so");
+    fs::write(&provider, "no library").expect("written");
+    fs::set_permissions(&provider, fs::Permissions::from_mode(0o700)).expect("as it is built");
+    let up = "up --provider libdromon.so --nodes 1 --witness --dir new/er/c";
+    let up: Vec<&str> = up.split(' ').collect();
+    let (code, out, err) = Running::start_under(dir, "077", &up).ended(LIMIT);
+    let said = out + &err;
+    assert!(code == 1 && said.contains("Node db1 ended"), "{said}");
+    for (name, mode) in [
+        ("new", 0o755),
+        ("new/er", 0o755),
+        ("new/er/c", 0o755),
+        ("new/er/c/lib", 0o755),
+        ("new/er/c/lib/libdromon.so", 0o755),
+        ("new/er/c/lib/dromon", 0o755),
+        ("new/er/c/tls/ca.pem", 0o644),
+        ("new/er/c/tls/db1.pem", 0o644),
+        ("new/er/c/tls/witness.pem", 0o644),
+        ("new/er/c/tls/secret", 0o600),
+        ("new/er/c/tls/db1.key", 0o600),
+        ("new/er/c/cluster.json", 0o600),
+    ] {
+        let meta = fs::metadata(dir.join(name)).expect(name);
+        assert_eq!(meta.permissions().mode() & 0o777, mode, "{name}");
+    }
+    assert!(!said.contains("Permission denied"), "{said}");
+    let down = ["down", "--purge", "--dir", "new/er/c"];
+    let (code, out, err) = Running::start(dir, &down).ended(LIMIT);
+    assert!(code == 0, "{out}{err}");
+}

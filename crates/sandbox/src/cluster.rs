@@ -107,12 +107,7 @@ impl Cluster {
                 user: user.name,
             });
         }
-        if !dir.exists() {
-            fs::create_dir_all(&dir).at("create the directory", &dir)?;
-            // Whatever the umask says.
-            let mode = fs::Permissions::from_mode(0o755);
-            fs::set_permissions(&dir, mode).at("set the mode of", &dir)?;
-        }
+        make_open_dirs(&dir)?;
         refuse_others(&dir)?;
         let _lock = DirLock::take(&dir)?;
         refuse_used(&dir)?; // again, now that nobody else can be creating it
@@ -148,7 +143,7 @@ impl Cluster {
         // can be removed.
         record.save()?;
         let lib = record.dir.join("lib");
-        fs::create_dir(&lib).at("create the directory", &lib)?;
+        make_open_dirs(&lib)?;
         for node in &record.nodes {
             user.create_dir_with(&node.dir, || {
                 user.create_dir(&node.dir.join("tmp"))?;
@@ -459,10 +454,30 @@ impl Cluster {
     }
 }
 
+/// Makes a directory, and those above it that are missing, so that the servers' user can enter them,
+/// whatever the umask says.
+fn make_open_dirs(dir: &Path) -> Result<()> {
+    if dir.exists() {
+        return Ok(());
+    }
+    if let Some(above) = dir.parent() {
+        make_open_dirs(above)?;
+    }
+    match fs::create_dir(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
+        made => made.at("create the directory", dir)?,
+    }
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(dir, mode).at("set the mode of", dir)
+}
+
 /// Puts a copy of `from` in the place of `to`; whoever has that open keeps the old one.
 fn replace(from: &Path, to: &Path, what: &'static str) -> Result<()> {
     let fresh = to.with_extension("new");
     fs::copy(from, &fresh).at(what, &fresh)?;
+    // The servers' user loads or runs it, whatever the mode of what was built.
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(&fresh, mode).at("set the mode of", &fresh)?;
     fs::rename(&fresh, to).at("replace", to)
 }
 
@@ -687,7 +702,7 @@ pub(crate) mod tests {
         let home = tempfile::tempdir().expect("a temporary directory");
         let provider = home.path().join("libdromon.so");
         fs::write(&provider, "").expect("written");
-        for name in ["a#b", r"a\tb", "it's", "a\"b", "a\nb"] {
+        for name in ["a#b", r"a\tb", "it's", "a\"b", "a\nb", "a b"] {
             let spec = ClusterSpec::new(&home.path().join(name), &provider);
             let error = Cluster::create(&spec).expect_err(name);
             assert!(

@@ -296,11 +296,11 @@ impl ClusterSpec {
 }
 
 /// The first character of a path that a `my.cnf`, or a script of the server's, takes for something
-/// else.
+/// else: `wsrep_sst_rsync` cuts the path of its stunnel's settings at a blank.
 pub(crate) fn unfit(path: &Path) -> Option<char> {
     let text = path.to_string_lossy();
     text.chars()
-        .find(|c| c.is_control() || ['#', '\'', '"', '\\'].contains(c))
+        .find(|c| c.is_control() || c.is_whitespace() || ['#', '\'', '"', '\\'].contains(c))
 }
 
 /// Whether a `my.cnf` takes a part of the value for a comment: as the server does, which knows

@@ -49,7 +49,7 @@ pub enum SandboxError {
     },
     /// The name would be another one in the servers' settings.
     #[error(
-        "The directory name {} has {found:?} in it: in a my.cnf, or in the server's scripts, that begins or ends something, and the servers would use another directory. Nothing was made. Choose a --dir without any of # ' \" \\ and control characters",
+        "The directory name {} has {found:?} in it: in a my.cnf, or in the server's scripts, that begins or ends something, and the servers would use another directory. Nothing was made. Choose a --dir without any of # ' \" \\, white space and control characters",
         path.display()
     )]
     DirectoryUnfit {
@@ -144,7 +144,7 @@ pub enum SandboxError {
     },
     /// A port a node needs is taken.
     #[error(
-        "Node {node} needs port {port} on 127.0.0.1 for {purpose}, and another process listens there. Stop that process (`ss -ltnp 'sport = :{port}'` names it) or choose other ports with --port"
+        "Node {node} needs port {port} on 127.0.0.1 for {purpose}, and another process listens there. Stop that process (`ss -ltnp 'sport = :{port}'` names it). A cluster that was made keeps its ports; a new one can take others (--port)"
     )]
     PortTaken {
         /// The node.

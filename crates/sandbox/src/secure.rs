@@ -83,6 +83,7 @@ pub(crate) fn make(cluster: &ClusterRecord, user: &ServerUser) -> Result<()> {
     let mut command = openssl(&["req", "-x509", "-new", "-days", DAYS, "-subj", AUTHORITY])?;
     command.args(["-extensions", "authority", "-config"]);
     run(command.arg(&cnf).arg("-key").arg(&key).arg("-out").arg(&ca))?;
+    open_to_all(&ca)?;
     for node in &cluster.nodes {
         certify(cluster, &node.name, user)?;
     }
@@ -114,6 +115,7 @@ pub(crate) fn certify(cluster: &ClusterRecord, node: &str, user: &ServerUser) ->
         .arg(&request)
         .arg("-out")
         .arg(&certificate))?;
+    open_to_all(&certificate)?;
     fs::remove_file(&request).at("remove", &request)?;
     hand_over(&key, user)
 }
@@ -124,6 +126,11 @@ fn new_key(path: &Path) -> Result<()> {
     let mut command = openssl(&["genpkey", "-algorithm", "EC", "-pkeyopt", curve])?;
     run(command.arg("-out").arg(path))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).at("set the mode of", path)
+}
+
+/// A certificate is no secret, and the servers' user reads it, whatever the umask says.
+fn open_to_all(path: &Path) -> Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644)).at("set the mode of", path)
 }
 
 fn hand_over(path: &Path, user: &ServerUser) -> Result<()> {

@@ -39,6 +39,14 @@ impl Running {
         )
     }
 
+    /// Starts it in `dir` with this umask.
+    #[allow(dead_code, reason = "each test program takes what it needs")]
+    pub fn start_under(dir: &Path, umask: &str, args: &[&str]) -> Running {
+        let script = format!("umask {umask}; exec \"$0\" \"$@\"");
+        let ours = ["-c", &script, env!("CARGO_BIN_EXE_dromon")];
+        Running::start_as(Path::new("/bin/sh"), dir, &[&ours[..], args].concat())
+    }
+
     fn start_so(program: &Path, dir: &Path, args: &[&str], variables: &[(&str, &str)]) -> Running {
         let mut child = Command::new(program)
             .envs(variables.iter().copied())
