@@ -49,7 +49,10 @@ pub struct Args {
     /// Seconds a node may take to become Synced.
     #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS))]
     timeout: u64,
-    /// Further server settings, name=value.
+    /// Drop the further settings that a stopped cluster was given before.
+    #[arg(long)]
+    reset_settings: bool,
+    /// Further server settings, name=value. A stopped cluster keeps those it was given before under other names.
     #[arg(last = true, value_name = "SETTING")]
     settings: Vec<Setting>,
 }
@@ -198,6 +201,7 @@ fn complete(cluster: &Cluster, args: &Args, begin: Instant) -> Result<ExitCode> 
         || (args.witness && cluster.witness().is_none())
         || args.no_tls
         || args.port.is_some()
+        || args.reset_settings
         || !args.settings.is_empty();
     if given {
         return Err(SandboxError::BadRequest(format!(
@@ -312,14 +316,74 @@ fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
         if args.no_tls {
             record.tls = false;
         }
+        if args.reset_settings {
+            record.provider_options.clear();
+            record.settings.clear();
+        }
         if let Some(options) = options {
             record.provider_options = options;
         }
-        if !settings.is_empty() {
-            record.settings = settings;
-        }
+        record.settings = merged(&record.settings, settings);
     })?;
+    for line in what_changed(&found, &cluster.record()) {
+        output::tell(line);
+    }
     Ok(cluster)
+}
+
+/// Two ways to write a name are one name to the server.
+fn same_name(a: &Setting, b: &Setting) -> bool {
+    let plain = |s: &Setting| s.name.replace('-', "_").to_lowercase();
+    plain(a) == plain(b)
+}
+
+/// What is given now takes the place of all that was given before under its name: a server takes
+/// some names more than once.
+fn merged(before: &[Setting], given: Vec<Setting>) -> Vec<Setting> {
+    let is_kept = |old: &&Setting| !given.iter().any(|new| same_name(old, new));
+    let kept: Vec<Setting> = before.iter().filter(is_kept).cloned().collect();
+    kept.into_iter().chain(given).collect()
+}
+
+/// What becomes of the settings of before, if anything was given anew.
+fn what_changed(before: &ClusterRecord, now: &ClusterRecord) -> Vec<String> {
+    let all = |record: &ClusterRecord| {
+        let mut all = record.settings.clone();
+        if !record.provider_options.is_empty() {
+            let name = "wsrep_provider_options";
+            all.push(Setting::new(name, &record.provider_options));
+        }
+        all
+    };
+    let (before, now) = (all(before), all(now));
+    let words = |which: &dyn Fn(&Setting) -> bool| {
+        let found = before
+            .iter()
+            .filter(|old| which(old))
+            .map(|old| match &old.value {
+                Some(value) => format!("{}={value}", old.name),
+                None => old.name.clone(),
+            });
+        found.collect::<Vec<_>>().join(" ")
+    };
+    if before == now {
+        return Vec::new();
+    }
+    let is_named = |old: &Setting| now.iter().any(|new| same_name(old, new));
+    let kept = words(&|old| now.contains(old));
+    let replaced = words(&|old| !now.contains(old) && is_named(old));
+    let dropped = words(&|old| !is_named(old));
+    let lines = [
+        (
+            "Settings of before that stay (--reset-settings drops them)",
+            kept,
+        ),
+        ("Settings of before that are replaced", replaced),
+        ("Settings of before that are dropped", dropped),
+    ];
+    let said = lines.into_iter().filter(|(_, which)| !which.is_empty());
+    said.map(|(what, which)| format!("{what}: {which}"))
+        .collect()
 }
 
 /// What is to be known of the logs of Dromon's that lie there when the library becomes another one.
@@ -476,6 +540,52 @@ mod tests {
             let why = refused.expect_err("another cluster").to_string();
             assert!(why.contains("`dromon down --purge --dir /x`"), "{why}");
         }
+    }
+
+    #[test]
+    fn settings_of_before_stay_until_they_are_given_anew_or_dropped() {
+        let dir = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
+        let place = cluster(dir.path()).record().dir;
+        let up = |given: &[&str]| {
+            let found = Cluster::open(&place).expect("it is there");
+            let before = found.record();
+            let record = reuse(found, &args(given)).expect("it may").record();
+            let all = record.settings.iter().map(|s| {
+                let value = s.value.as_deref().map(|v| format!("={v}"));
+                format!("{}{}", s.name, value.unwrap_or_default())
+            });
+            let all = all.collect::<Vec<_>>().join(" ");
+            let said = what_changed(&before, &record).join("; ");
+            (all, record.provider_options, said)
+        };
+        let first = [
+            "--",
+            "plugin_load_add=a",
+            "plugin-load-add=b",
+            "sql_mode=ANSI",
+        ];
+        let options = "wsrep_provider_options=gcs.fc_limit=7";
+        let (all, ..) = up(&[&first[..], &[options]].concat());
+        assert_eq!(all, "plugin_load_add=a plugin-load-add=b sql_mode=ANSI");
+        let (all, options, said) = up(&["--", "max_connections=9", "SQL-mode="]);
+        assert_eq!(
+            all,
+            "plugin_load_add=a plugin-load-add=b max_connections=9 SQL-mode="
+        );
+        assert_eq!(options, "gcs.fc_limit=7");
+        assert!(
+            said.contains("stay (--reset-settings drops them): plugin_load_add=a plugin-load-add=b wsrep_provider_options=gcs.fc_limit=7; ")
+                && said.ends_with("are replaced: sql_mode=ANSI"),
+            "{said}"
+        );
+        let (_, _, said) = up(&[]);
+        assert_eq!(said, "", "nothing was given");
+        let (all, options, said) = up(&["--reset-settings", "--", "plugin_load_add=c"]);
+        assert_eq!((&*all, &*options), ("plugin_load_add=c", ""));
+        assert!(
+            said.contains("are dropped: max_connections=9 SQL-mode= wsrep_provider_options"),
+            "{said}"
+        );
     }
 
     #[test]
