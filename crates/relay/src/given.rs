@@ -43,6 +43,12 @@ fn has_comment(said: &Said) -> bool {
         })
 }
 
+/// What is within quotes around a whole value: on a command line the shell takes them away.
+fn quoted(value: &str) -> Option<&str> {
+    let within = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
+    within('"').or_else(|| within('\''))
+}
+
 /// Settings that name a file with secrets.
 fn names_secrets(key: &str) -> bool {
     key.ends_with("password_file") || matches!(key, "account_file" | "admin_file")
@@ -131,11 +137,16 @@ impl Given {
             }
             let place = format!("{}, line {}", file.display(), n + 1);
             given.line(line, place.clone())?;
-            if let Some(said) = given.said.last().filter(|said| has_comment(said)) {
+            let Some(said) = given.said.last_mut() else {
+                continue;
+            };
+            if let Some(inner) = quoted(&said.value) {
+                said.value = inner.to_owned();
+            } else if has_comment(said) {
                 let key = &said.key;
                 let why = format!(
                     "{key}: a comment stands on a line of its own; behind a value it would be part of it. If it is, \
-                     say --set '{key}=…' instead"
+                     put the whole value in quotes, or say --set '{key}=…' instead"
                 );
                 return Err(ConfigError::Bad { place, why });
             }

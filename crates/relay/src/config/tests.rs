@@ -84,6 +84,33 @@ fn comments_stand_alone() {
 }
 
 #[test]
+fn quotes_around_a_value_in_a_file_are_not_of_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("relay.cnf");
+    for (written, value) in [
+        (r#""x""#, "x"),
+        ("'x y'", "x y"),
+        (r#""it's""#, "it's"),
+        (r#""#, ""),
+        (r#"""#, r#"""#),
+        (r#""x' "#, r#""x'"#),
+        (r#""a # b""#, "a # b"),
+    ] {
+        for key in ["password", "dir"] {
+            fs::write(&file, format!("{key} = {written}\n")).expect("writable");
+            let given = Given::read(&RELAY, &file).expect(written);
+            let found = given.get(key).map_or("", |said| &said.value);
+            assert_eq!(found, value, "{key} = {written}");
+        }
+    }
+    let mut given = Given::new(&RELAY);
+    let line = r#"password="x""#;
+    given.line(line, "--set".into()).expect("a setting");
+    let found = &given.get("password").expect("said").value;
+    assert_eq!(found, r#""x""#, "the shell has taken its own away");
+}
+
+#[test]
 fn defaults_can_be_written_or_are_empty() {
     for (key, _, default) in SETTINGS {
         let value = match default.strip_prefix('(') {
