@@ -4,6 +4,7 @@ mod program;
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -24,8 +25,12 @@ fn ended(running: Running) -> (i32, String) {
 }
 
 fn terminate(pid: u32) {
+    signal(pid, "-TERM");
+}
+
+fn signal(pid: u32, which: &str) {
     let sent = Command::new("kill")
-        .args(["-TERM", &pid.to_string()])
+        .args([which, &pid.to_string()])
         .status();
     assert!(sent.expect("kill runs").success());
 }
@@ -146,6 +151,80 @@ fn it_waits_for_the_others_and_ends_when_told() {
     assert_eq!(exit, 0, "{text}");
     said(&log, "stopped; the log stays");
     assert!(!dir.join("w/grastate.dat").exists(), "it has no data");
+}
+
+#[test]
+fn at_sighup_it_reads_the_secret_again() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let dir = home.path();
+    let (log, secret) = (dir.join("w.log"), dir.join("secret"));
+    let write = |text: &str| {
+        fs::write(&secret, text).expect("written");
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("closed");
+    };
+    write("0123456789abcdef");
+    let options = format!(
+        "gmcast.listen_addr=tcp://127.0.0.1:{};dromon.secret_file={}",
+        free_port(),
+        secret.display()
+    );
+    let args = [
+        "-g", "g", "-a", NOBODY, "-w", "w", "-l", "w.log", "-o", &options,
+    ];
+    let witness = start(dir, &args);
+    said(&log, "My UUID");
+    fs::rename(&log, dir.join("w.log.1")).expect("as logrotate does");
+    write("short");
+    signal(witness.child.id(), "-HUP");
+    said(
+        &log,
+        "cannot be used, and what was in use stays: dromon.secret_file=",
+    );
+    write("fedcba9876543210");
+    signal(witness.child.id(), "-HUP");
+    said(&log, "were read again; new connections use them");
+    terminate(witness.child.id());
+    let (exit, text) = ended(witness);
+    assert_eq!(exit, 0, "{text}");
+}
+
+#[test]
+fn a_daemon_whose_words_nobody_reads_stands_all_the_same() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let dir = home.path();
+    // Nobody ends it if the test fails: it gives up by itself.
+    let options = format!(
+        "gmcast.listen_addr=tcp://127.0.0.1:{};pc.wait_prim_timeout=PT60S",
+        free_port()
+    );
+    let full = fs::File::options().write(true).open("/dev/full");
+    let status = Command::new(env!("CARGO_BIN_EXE_dromon"))
+        .args([
+            "witness", "-d", "-g", "g", "-a", NOBODY, "-w", "w", "-l", "w.log",
+        ])
+        .args(["-o", &options])
+        .current_dir(dir)
+        .stdout(full.expect("there"))
+        .status()
+        .expect("it runs");
+    said(&dir.join("w.log"), "My UUID");
+    end_daemon(dir);
+    assert_eq!(status.code(), Some(0));
+}
+
+/// Ends the witness that works in `dir`, of which nobody told the process.
+fn end_daemon(dir: &Path) {
+    let works = fs::canonicalize(dir).expect("there");
+    for entry in fs::read_dir("/proc").expect("there").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Ok(pid) = name.parse::<u32>() else {
+            continue;
+        };
+        if fs::read_link(entry.path().join("cwd")).is_ok_and(|at| at == works) {
+            terminate(pid);
+        }
+    }
+    said(&dir.join("w.log"), "stopped; the log stays");
 }
 
 #[test]

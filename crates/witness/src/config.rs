@@ -272,6 +272,42 @@ mod tests {
         );
     }
 
+    /// The indented blocks of a page that follow a line with `words`, one after the other.
+    fn block<'a>(page: &'a str, words: &str) -> Vec<&'a str> {
+        let lines = page.lines().skip_while(|line| !line.contains(words));
+        let lines = lines.skip(1).skip_while(|line| !line.starts_with("    "));
+        let lines = lines.take_while(|line| line.is_empty() || line.starts_with("    "));
+        lines.map(str::trim).collect()
+    }
+
+    #[test]
+    fn what_the_page_says_of_a_service_fits_together() {
+        let page = include_str!("../../../docs/witness.md");
+        let first = include_str!("../../../docs/first-cluster.md");
+        let config = read(&block(page, "`/etc/dromon-witness.cnf`:").join("\n"))
+            .and_then(Given::settle)
+            .expect("the page's file is good");
+        assert_eq!(config.dir, Path::new(DEFAULT_DIR));
+        let unit = block(page, "`/etc/systemd/system/dromon-witness.service`");
+        let value = |key: &str| {
+            let found = unit.iter().find_map(|line| line.strip_prefix(key));
+            found.unwrap_or_else(|| panic!("{key} in {unit:?}"))
+        };
+        let start = value("ExecStart=");
+        let program = start.split(' ').next().expect("a word");
+        for page in [page, first] {
+            let installed = format!("install -m 755 target/release/dromon {program}");
+            assert!(page.contains(&installed), "{installed}");
+        }
+        assert!(start.ends_with("--cfg /etc/dromon-witness.cnf"), "{start}");
+        let user = value("User=");
+        let made = page.lines().find(|line| line.contains("useradd"));
+        assert!(made.is_some_and(|line| line.ends_with(user)), "{user}");
+        let state = Path::new("/var/lib").join(value("StateDirectory="));
+        assert_eq!(state, Path::new(DEFAULT_DIR));
+        assert_eq!(value("ExecReload="), "/bin/kill -HUP $MAINPID");
+    }
+
     #[test]
     fn the_command_line_comes_first() {
         let file = read("group = a\nname = x\n").expect("a good file");

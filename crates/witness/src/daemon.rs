@@ -34,12 +34,14 @@ pub fn start() -> io::Result<ExitCode> {
         BufReader::new(out).read_line(&mut said)?;
     }
     if said.trim() == READY {
-        println!("witness started, process {}", child.id());
+        // It stands, whether or not somebody reads that.
+        let _ = writeln!(io::stdout(), "witness started, process {}", child.id());
         return Ok(ExitCode::SUCCESS);
     }
     let status = child.wait()?;
     if let Some(signal) = status.signal() {
-        eprintln!("dromon: the witness ended at its start by signal {signal}");
+        let words = format!("dromon: the witness ended at its start by signal {signal}");
+        let _ = writeln!(io::stderr(), "{words}");
     }
     let code = status.code().and_then(|c| u8::try_from(c).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))

@@ -226,6 +226,7 @@ fn wait(
                         &format!("the log file cannot be opened anew: {e}"),
                     );
                 }
+                read_again(node, sink);
             }
             Ok(Event::Signal(_)) => {
                 sink.log(Level::Note, "told to stop; leaving the cluster");
@@ -260,6 +261,24 @@ fn wait(
             }
             Err(_) => return ExitCode::FAILURE,
         }
+    }
+}
+
+/// Takes new files of encryption and secret. A server is told so by SQL; a witness takes none.
+fn read_again(node: &Node, sink: &Sink) {
+    let settings = node.settings();
+    if !settings.tls.enabled && settings.secret_file.as_os_str().is_empty() {
+        return;
+    }
+    match node.set_options("socket.ssl_reload=1") {
+        Ok(()) => sink.log(
+            Level::Note,
+            "SIGHUP: the files of socket.ssl and dromon.secret_file were read again; new connections use them",
+        ),
+        Err(why) => sink.log(
+            Level::Error,
+            &format!("SIGHUP: files of socket.ssl or dromon.secret_file cannot be used, and what was in use stays: {why}"),
+        ),
     }
 }
 
