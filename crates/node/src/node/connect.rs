@@ -121,6 +121,15 @@ pub enum ConnectError {
          node goes on with the others as soon as a majority of the logs is there"
     )]
     Untold(String),
+    /// Founding was asked for, too few of the others answer, and the flag alone is not to do.
+    #[error(
+        "safe_to_bootstrap is 1 in grastate.dat, but this node's log names other voters ({}), of which too few answer \
+         for a majority of the logs, and dromon.found_alone=no forbids to go on without them: they may have \
+         transactions that were acknowledged and are not here. Nothing was changed. Start all nodes as usual, this one \
+         too, without --wsrep-new-cluster: the logs of a majority form the cluster by themselves. Only if most of them \
+         are gone for good, start this one with dromon.found_alone=yes and --wsrep-new-cluster", .0.join(", ")
+    )]
+    TooFewAnswer(Vec<String>),
     /// The ordering engine did not start.
     #[error("the ordering engine did not start: {0}")]
     Engine(String),

@@ -190,6 +190,9 @@ impl Node {
         if let Some(refused) = of_other_build.filter(|_| resume) {
             return Err(refused);
         }
+        if others.as_ref().is_some_and(has_other_voters) {
+            self.may_found_alone(settings)?;
+        }
         if !saved.uuid.is_nil() && position.seqno < 0 {
             return Err(match *lock(&self.engine_word) {
                 Some(engine) => ConnectError::OtherData {
@@ -212,7 +215,7 @@ impl Node {
             position
         } else if position.is_defined() {
             let history = random_uuid();
-            self.note(&format!(
+            self.warn(&format!(
                 "safe_to_bootstrap was set by hand while the log names other voters ({}), and the own log cannot be \
                  gone on with: what only the logs have is given up. The cluster goes on under a new history {history}; \
                  the others will take a full copy",
@@ -343,7 +346,8 @@ impl Node {
                 ..found
             }));
         }
-        self.note(&format!(
+        self.may_found_alone(settings)?;
+        self.warn(&format!(
             "safe_to_bootstrap was set while the log names other voters ({}), of which none that answers has more: \
              this node's own log (checkpoint at {}, database at {position}) goes on without them. What only they know \
              is given up",
@@ -355,6 +359,14 @@ impl Node {
             needs_others: false,
             ..found
         }))
+    }
+
+    /// Refuses what gives up the others' logs, if that is not to be done by the flag alone: tools set it, too.
+    fn may_found_alone(&self, settings: &Settings) -> Result<(), ConnectError> {
+        match settings.found_alone {
+            true => Ok(()),
+            false => Err(ConnectError::TooFewAnswer(self.others_named(settings)?)),
+        }
     }
 
     /// Asks the other members of the own log, for a while, until one of them

@@ -168,6 +168,7 @@ pub(super) fn derive_settings(env: &Env, entries: &[Entry]) -> Settings {
             "memory" => Durability::Memory,
             _ => Durability::Majority,
         },
+        found_alone: flag(entries, "dromon.found_alone"),
         gather: match text("dromon.gather").to_ascii_lowercase().as_str() {
             "always" => Gathering::Always,
             "never" => Gathering::Never,

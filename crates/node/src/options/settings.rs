@@ -148,6 +148,8 @@ pub struct Settings {
     pub log_max: u64,
     /// Where a write set must be before it is acknowledged.
     pub durability: Durability,
+    /// Whether the flag alone founds a cluster where the own log names other voters.
+    pub found_alone: bool,
     /// Whether this node gathers commits while it leads.
     pub gather: Gathering,
     /// What happens when this node is slow.

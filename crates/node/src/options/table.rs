@@ -189,6 +189,8 @@ table! {
         "what part of the time the pieces of this node's large write sets may be under way while anybody orders small ones; 1 holds nothing back. Once it is set, by whatever value, it also bounds what chunks may take, and fragments (which have 0.8 and a milder rule without)";
     "dromon.durability": Choice(&["majority", "memory"]), Is("majority"), Load, IfSet, Str, RO, Ours:
         "where a write set must be before a commit is acknowledged: on the disks of a majority, or in their memory";
+    "dromon.found_alone": B, Is("yes"), Any, IfSet, Bool, RW, Ours:
+        "whether safe_to_bootstrap founds a cluster here although this node's log names other voters of which too few answer for a majority; no = such a start is refused";
     "dromon.gather": Choice(&["auto", "always", "never"]), Is("auto"), Load, IfSet, Str, RO, Ours:
         "whether the node that leads waits for more commits to write at once where several come: up to 4 ms while its threads must wait for a core, always up to 1 ms, or never";
     "dromon.key_escalation": Size(0, BIG), Is("200000"), Any, IfSet, Listed::Int, RW, Ours:

@@ -141,7 +141,7 @@ fn the_config_service_lists_the_peers_parameters_and_ours() {
         .iter()
         .filter(|p| p.name.starts_with("dromon."))
         .count();
-    assert_eq!(ours, 8);
+    assert_eq!(ours, 9);
 }
 
 #[test]
@@ -483,6 +483,7 @@ fn settings_have_the_defaults_in_units() {
         (s.durability, s.slow_node),
         (Durability::Majority, SlowNode::Wait)
     );
+    assert!(s.found_alone && !started("dromon.found_alone=no").settings().found_alone);
     assert_eq!(s.gather, Gathering::Auto);
     assert_eq!(
         started("dromon.gather=Never").settings().gather,

@@ -428,6 +428,7 @@ fn the_flag_on_the_last_node_left_keeps_all_that_its_log_has() {
         again.connect("gcomm://", true).expect("it was told to");
         world.synced(&again);
         has(world, &again, 10..40);
+        assert!(world.report.said("safe_to_bootstrap was set while"));
         assert_eq!(again.position().history, at.history, "its log goes on");
         world.until("it is alone", || again.size() == 1);
         world.until("so it says in its file", || {
@@ -442,6 +443,52 @@ fn the_flag_on_the_last_node_left_keeps_all_that_its_log_has() {
             has(world, &other, 50..60);
         }
         world.settle();
+    });
+}
+
+/// As a tool does that asks stopped engines and starts the most advanced one alone.
+#[test]
+fn the_flag_alone_founds_nothing_where_that_is_forbidden() {
+    let options = format!("{QUICK};dromon.found_alone=no");
+    run(3, &options, LIMIT, |world| {
+        let one = world.db(1);
+        write(&one, 0..5);
+        world.settle();
+        let flushed = one.disk();
+        write(&one, 10..40);
+        let at = world.settle();
+        outage(world, 3);
+        world.edit_state_file(1, FLAG, "1");
+        // Its log goes on from there; a backup that lies below it has none.
+        let backup = Disk {
+            position: Position { seqno: 1, ..at },
+            ..Disk::empty()
+        };
+        for disk in [flushed, backup] {
+            if disk.position.seqno == 1 {
+                world.edit_state_file(1, "seqno", "1");
+            }
+            let alone = open_unsaid(world, 1, disk);
+            let error = alone.connect("gcomm://", true).expect_err("it is alone");
+            let text = error.to_string();
+            assert!(
+                text.contains("dromon.found_alone=no forbids") && text.contains(&World::addr(2)),
+                "{text}"
+            );
+        }
+        let again: Vec<_> = (1..=3).map(|n| open_crashed(world, n)).collect();
+        let start = |db: &Arc<Db>| {
+            let db = db.clone();
+            std::thread::spawn(move || db.connect(&World::url(), false))
+        };
+        for start in again.iter().map(start).collect::<Vec<_>>() {
+            start.join().expect("no panic").expect("all are there");
+        }
+        for db in &again {
+            world.synced(db);
+            has(world, db, 10..40);
+        }
+        assert_eq!(again[0].position().history, at.history);
     });
 }
 
