@@ -574,6 +574,12 @@ pub(crate) mod tests {
     fn of_two_halves_none_is_founded() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let cluster = recorded(dir.path());
+        let ports = ports::choose(2, None, None).expect("free ones");
+        let free = |record: &mut ClusterRecord| {
+            let nodes = record.nodes.iter_mut().zip(&ports);
+            nodes.for_each(|(node, ports)| node.ports = *ports);
+        };
+        cluster.change_settings(free).expect("recorded");
         let state = |node: usize, seqno: i64, safe: u8| {
             let text = format!(
                 "# GALERA saved state\nversion: 2.1\nuuid:    u-{node}\nseqno:   {seqno}\nsafe_to_bootstrap: {safe}\n"

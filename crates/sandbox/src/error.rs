@@ -124,6 +124,16 @@ pub enum SandboxError {
         /// The parser's words.
         why: String,
     },
+    /// The record is another user's.
+    #[error(
+        "{path} cannot be read: the cluster is that of {owner}, and only who started it (and root) may ask, start or stop it, as its record holds the password. Run the same command as {owner}, or name a directory of your own with --dir"
+    )]
+    OthersCluster {
+        /// The record.
+        path: PathBuf,
+        /// Whose it is.
+        owner: String,
+    },
     /// What is there may be somebody else's work.
     #[error(
         "{path} is not used: {why}. What it says would be believed, and done with the rights of who asks. Nothing was done. If it is yours all the same, make it so (chown) and close it to others (chmod o-w); else name another directory with --dir"

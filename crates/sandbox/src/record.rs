@@ -164,18 +164,7 @@ impl ClusterRecord {
                 refuse_others_of(&path, &meta)?;
                 text
             }
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                return Err(SandboxError::NoCluster {
-                    dir: dir.to_path_buf(),
-                });
-            }
-            Err(source) => {
-                return Err(SandboxError::Io {
-                    what: "read",
-                    path,
-                    source,
-                });
-            }
+            Err(e) => return Err(unreadable(e, dir, path)),
         };
         let record: Self = serde_json::from_str(&text).map_err(|e| SandboxError::BadRecord {
             path: path.clone(),
@@ -212,6 +201,28 @@ impl ClusterRecord {
             .at("write", &fresh)?;
         file.write_all(text.as_bytes()).at("write", &fresh)?;
         fs::rename(&fresh, &path).at("replace", &path)
+    }
+}
+
+/// Why the record in `dir` cannot be read. It holds the password: of another user's cluster it never can.
+fn unreadable(source: std::io::Error, dir: &Path, path: PathBuf) -> SandboxError {
+    match source.kind() {
+        std::io::ErrorKind::NotFound => SandboxError::NoCluster {
+            dir: dir.to_path_buf(),
+        },
+        std::io::ErrorKind::PermissionDenied => SandboxError::OthersCluster {
+            owner: match fs::metadata(&path).map(|meta| meta.uid()) {
+                Ok(0) => "root".into(),
+                Ok(uid) => format!("user {uid}"),
+                Err(_) => "another user".into(),
+            },
+            path,
+        },
+        _ => SandboxError::Io {
+            what: "read",
+            path,
+            source,
+        },
     }
 }
 
@@ -396,6 +407,28 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, chown};
 
     use super::*;
+
+    #[test]
+    fn who_may_not_read_a_record_is_told_whose_it_is() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("cluster.json");
+        fs::write(&path, "").expect("written");
+        let owner = match fs::metadata(&path).expect("it is there").uid() {
+            0 => "root".to_owned(),
+            uid => format!("user {uid}"),
+        };
+        let said = |kind: std::io::ErrorKind, path: &Path| {
+            unreadable(kind.into(), dir.path(), path.to_path_buf()).to_string()
+        };
+        let denied = said(std::io::ErrorKind::PermissionDenied, &path);
+        let words = format!("Run the same command as {owner}, or");
+        assert!(denied.contains(&words), "{denied}");
+        let hidden = dir.path().join("gone/cluster.json");
+        let denied = said(std::io::ErrorKind::PermissionDenied, &hidden);
+        assert!(denied.contains("that of another user"), "{denied}");
+        let gone = said(std::io::ErrorKind::NotFound, &path);
+        assert!(gone.contains("There is no cluster in"), "{gone}");
+    }
 
     #[test]
     fn a_record_survives_saving_and_loading() {
