@@ -197,7 +197,7 @@ table! {
         "rows of one table in one transaction above which the whole table becomes the key; 0 = never";
     "dromon.log_max": Size(0, BIG), Is("4G"), Any, IfSet, Listed::Int, RW, Ours:
         "a member that is paused, desynced or behind holds no more of the others' log than this and gcache.size, but for what it has not stored itself: if it is removed then, it takes a full copy. One in quarantine that is further behind is given up. Never less than gcache.size";
-    "dromon.piece_size": Size(4096, 16 * MIB), Is("256K"), Any, IfSet, Listed::Int, RW, Ours:
+    "dromon.piece_size": Size(4096, 16 * MIB), Is("256K"), Connect, IfSet, Listed::Int, RW, Ours:
         "large write sets travel in pieces of this size";
     "dromon.secret_file": Text, Is(""), Any, Never, No, RW, Ours:
         "file with the secret that every node must prove to know before it is told anything, at least 16 bytes; empty = none";
