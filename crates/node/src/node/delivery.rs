@@ -863,21 +863,6 @@ impl Node {
         delivered
     }
 
-    /// Waits until the rollbacks this node has sent so far are delivered: its
-    /// own clients must not read what they have rolled back.
-    pub(super) fn wait_rollbacks(&self, deadline: Instant) -> bool {
-        let mut delivered = lock(&self.delivered);
-        let sent = delivered.rollbacks_sent;
-        while delivered.rollbacks_seen < sent {
-            let now = Instant::now();
-            if delivered.stopped || now >= deadline {
-                return false;
-            }
-            delivered = self.wait_delivery(delivered, deadline - now);
-        }
-        true
-    }
-
     /// The last seqno at or before log index `index`, once that is delivered.
     pub(super) fn seqno_at(&self, index: u64, deadline: Instant) -> Option<Seqno> {
         let mut delivered = lock(&self.delivered);

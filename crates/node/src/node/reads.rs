@@ -27,8 +27,8 @@ impl Node {
             return (Outcome::ConnFail, self.last_committed());
         };
         self.counters.causal_reads.fetch_add(1, Relaxed);
-        if !self.wait_rollbacks(deadline) {
-            return (Outcome::TrxFail, self.last_committed());
+        if let Err(outcome) = self.wait_rollbacks(deadline) {
+            return (outcome, self.last_committed());
         }
         let index = match self.read_index(&order, deadline) {
             Ok(index) => index,
@@ -55,6 +55,27 @@ impl Node {
             Outcome::TrxFail
         };
         (outcome, self.last_committed())
+    }
+
+    /// Waits until the rollbacks this node has sent so far are delivered: its
+    /// own clients must not read what they have rolled back.
+    fn wait_rollbacks(&self, deadline: Instant) -> Result<(), Outcome> {
+        let sent = lock(&self.delivered).rollbacks_sent;
+        loop {
+            let delivered = lock(&self.delivered);
+            // Counted anew when the node joins again: what was sent before does not come.
+            if delivered.rollbacks_seen >= sent.min(delivered.rollbacks_sent) {
+                return Ok(());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Outcome::TrxFail);
+            }
+            drop(self.wait_delivery(delivered, left.min(READ_LOOK)));
+            if !self.serving() {
+                return Err(Outcome::ConnFail);
+            }
+        }
     }
 
     /// The others may count a node already that is joining them again.

@@ -194,6 +194,37 @@ fn current_reads_end_when_the_node_is_non_primary() {
     });
 }
 
+/// Nor does what its clients have rolled back, and could not tell the others.
+#[test]
+fn current_reads_behind_a_rollback_end_when_the_node_is_non_primary() {
+    run(3, PATIENT, LIMIT, |world| {
+        let n = world.leader(&world.db(1)) % 3 + 1;
+        let others: Vec<usize> = (1..=3).filter(|o| *o != n).collect();
+        let db = world.db(n);
+        let mut stream = db.begin();
+        stream.put(row(1), 1).expect("a free row");
+        stream.fragment().expect("nobody is in its way");
+        world.net.cut(&addrs(&[n]), &addrs(&others));
+        stream.rollback();
+        let read = {
+            let db = db.clone();
+            std::thread::spawn(move || {
+                let (outcome, _) = db.node().sync_wait(Duration::from_secs(30));
+                (outcome, Instant::now())
+            })
+        };
+        lost(world, &db);
+        let at = Instant::now();
+        let (outcome, ended) = read.join().expect("it does not panic");
+        assert_eq!(outcome, Outcome::ConnFail);
+        let late = ended.saturating_duration_since(at);
+        assert!(late < Duration::from_millis(500), "it ended after {late:?}");
+        world.net.heal();
+        world.synced(&db);
+        world.settle();
+    });
+}
+
 #[test]
 fn nobody_has_a_majority() {
     run(3, PATIENT, LIMIT, |world| {
