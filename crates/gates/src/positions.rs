@@ -22,7 +22,7 @@ pub struct Positions {
     hold_at: Option<Seqno>,
     /// The node leaves, and does not wait for the end of a pause.
     leaves: bool,
-    /// Nothing above this is ever finished here: the pause amid which the node leaves.
+    /// Nothing above this is ever finished here: the pause amid which the node leaves, or where it has ended.
     ends_at: Option<Seqno>,
     active: BTreeSet<Seqno>,
     stats: ApplyStats,
@@ -216,6 +216,16 @@ impl Positions {
     pub fn end_at_pause(&mut self) {
         self.leaves = true;
         self.end_if_paused();
+    }
+
+    /// The node has ended at `seqno`: nothing behind it is ever finished here.
+    pub fn end_at(&mut self, seqno: Seqno) {
+        self.ends_at = Some(self.ends_at.map_or(seqno, |at| at.min(seqno)));
+    }
+
+    /// Whether something behind `released` is finished, and not only passed.
+    pub fn is_finished_beyond(&self) -> bool {
+        self.finished.iter().any(|s| !self.cancelled.contains(s))
     }
 
     fn end_if_paused(&mut self) {

@@ -128,11 +128,11 @@ impl<T> ApplyQueue<T> {
 
     /// Appends the next event in order; an ordered one that
     /// [`ApplyQueue::drop_through`] has passed is dropped, and so is all that comes behind
-    /// [`ApplyQueue::close`].
-    pub fn push(&self, item: QueueItem<T>) {
+    /// [`ApplyQueue::close`]. False: the latter, so nobody has it.
+    pub fn push(&self, item: QueueItem<T>) -> bool {
         let mut inner = self.lock();
         if inner.closed || item.ordered && item.seqno <= inner.floor {
-            return;
+            return !inner.closed;
         }
         inner.bytes += item.bytes;
         inner.items.push_back(item);
@@ -142,6 +142,7 @@ impl<T> ApplyQueue<T> {
         stats.sum += len as u64 - 1;
         stats.samples += 1;
         self.wake_one(inner);
+        true
     }
 
     /// Puts an event before all that wait: it must come first whatever its seqno.
@@ -500,7 +501,9 @@ mod tests {
     #[test]
     fn who_waits_for_its_place_leaves_the_other_one_to_what_comes_before() {
         let q = ApplyQueue::new();
-        (1..=3).for_each(|s| q.push(item(s, false)));
+        for s in 1..=3 {
+            q.push(item(s, false));
+        }
         q.spare_one(true);
         assert_eq!(popped(&q), Some(1));
         q.sets_aside(true);
@@ -612,7 +615,7 @@ mod tests {
         let q = ApplyQueue::new();
         q.push(item(1, true));
         q.close();
-        q.push(item(2, false));
+        assert!(!q.push(item(2, false)));
         assert_eq!(q.len(), 1, "nobody would take it");
         assert_eq!(popped(&q), Some(1));
         assert!(

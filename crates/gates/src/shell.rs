@@ -80,6 +80,15 @@ impl Gates {
         inner.wake_all();
     }
 
+    /// The same, and nothing behind `seqno` commits or is finished here: what lies there is dropped, and who has a
+    /// place behind that would commit without it.
+    pub fn close_at(&self, seqno: Seqno) {
+        let mut inner = self.lock();
+        inner.closed = true;
+        inner.positions.end_at(seqno);
+        inner.wake_all();
+    }
+
     /// The next seqno was delivered.
     pub fn ordered(&self, seqno: Seqno) {
         let mut inner = self.lock();
@@ -116,13 +125,13 @@ impl Gates {
         let mut inner = self.lock();
         loop {
             let delivered = seqno <= inner.positions.last_ordered();
+            if inner.closed && (!delivered || inner.positions.is_beyond_end(seqno)) {
+                inner.commit.remove(&seqno);
+                return Err(WaitError::Closed);
+            }
             if delivered && inner.positions.left() + 1 >= seqno {
                 inner.commit.remove(&seqno);
                 return Ok(());
-            }
-            if inner.closed && !delivered {
-                inner.commit.remove(&seqno);
-                return Err(WaitError::Closed);
             }
             if interruptible && waiter.interrupted() {
                 inner.commit.remove(&seqno);
@@ -291,7 +300,7 @@ impl Gates {
         inner.wake_resumed();
     }
 
-    /// Where the node ends, if it left amid a pause.
+    /// Where the node ends, if it left amid a pause, or has ended.
     pub fn ends_at(&self) -> Option<Seqno> {
         self.lock().positions.ends_at()
     }
@@ -299,6 +308,11 @@ impl Gates {
     /// Whether `seqno` lies behind that.
     pub fn is_beyond_end(&self, seqno: Seqno) -> bool {
         self.lock().positions.is_beyond_end(seqno)
+    }
+
+    /// Whether something behind [`released`](Gates::released) is finished, and not only passed.
+    pub fn is_finished_beyond(&self) -> bool {
+        self.lock().positions.is_finished_beyond()
     }
 
     /// Waits while a pause holds `seqno` back. `Seqno::MAX` stands for
@@ -447,6 +461,40 @@ mod tests {
         assert!(ahead.recv_timeout(SOON).is_err());
         gates.close();
         assert_eq!(ahead.recv_timeout(LONG), Ok(Err(WaitError::Closed)));
+    }
+
+    #[test]
+    fn behind_the_end_nothing_commits_though_it_is_delivered() {
+        let gates = Arc::new(Gates::new(10));
+        (11..=13).for_each(|s| gates.ordered(s));
+        let (last, behind) = (waits(&gates, 11), waits(&gates, 13));
+        assert_eq!(last.recv_timeout(LONG), Ok(Ok(())));
+        assert!(behind.recv_timeout(SOON).is_err());
+        gates.close_at(11);
+        assert_eq!(behind.recv_timeout(LONG), Ok(Err(WaitError::Closed)));
+        gates.leave_and_release(11);
+        // Nobody takes 12: it is dropped.
+        gates.pass_commit(12);
+        let later = waits(&gates, 13);
+        assert_eq!(later.recv_timeout(LONG), Ok(Err(WaitError::Closed)));
+        assert!(!gates.is_finished_beyond());
+        gates.cancel(13);
+        assert_eq!(gates.released(), 11);
+        gates.restart(20);
+        gates.ordered(21);
+        assert_eq!(waits(&gates, 21).recv_timeout(LONG), Ok(Ok(())));
+    }
+
+    #[test]
+    fn what_is_finished_out_of_turn_is_told() {
+        let gates = Gates::new(10);
+        (11..=14).for_each(|s| gates.ordered(s));
+        gates.cancel(14);
+        assert!(!gates.is_finished_beyond(), "it only passes");
+        gates.pass_commit(11);
+        gates.leave_and_release(12);
+        assert_eq!(gates.released(), 10);
+        assert!(gates.is_finished_beyond());
     }
 
     #[test]
