@@ -34,11 +34,11 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    fn with(outcome: Outcome) -> Option<Self> {
-        Some(Ended {
+    pub(super) fn with(outcome: Outcome) -> Self {
+        Ended {
             outcome,
             counted_out: false,
-        })
+        }
     }
 }
 
@@ -72,10 +72,7 @@ impl Node {
     }
 
     fn receive_inner(self: &Arc<Self>, applier: &mut dyn Applier) -> Ended {
-        let stop = |outcome| Ended {
-            outcome,
-            counted_out: false,
-        };
+        let stop = Ended::with;
         let first = {
             let mut shared = self.shared();
             let first = !shared.bringing_up;
@@ -233,11 +230,17 @@ impl Node {
                     return None;
                 }
                 self.wait_none_goes();
-                if !applier.view(&view) {
-                    self.inconsistent(&format!("the database refused the view at seqno {seqno}"));
-                } else if self.settles_at_view.swap(false, Relaxed) {
+                let starts = self.settles_at_view.swap(false, Relaxed);
+                let seen = applier.view(&view);
+                if starts {
+                    if !seen {
+                        return Some(self.start_failed(applier));
+                    }
+                    self.was_up.store(true, Relaxed);
                     // If it fails the node leaves.
                     self.settle_shelved(applier);
+                } else if !seen {
+                    self.inconsistent(&format!("the database refused the view at seqno {seqno}"));
                 }
                 self.gates.leave_and_release(seqno);
                 self.save_view_state();
@@ -272,7 +275,7 @@ impl Node {
                     ));
                 }
                 self.deliver_final(applier, view);
-                Ended::with(Outcome::Ok)
+                Some(Ended::with(Outcome::Ok))
             }
             Item::Donate {
                 joiner,
@@ -525,7 +528,7 @@ impl Node {
         }
     }
 
-    fn deliver_final(&self, applier: &mut dyn Applier, view: View) {
+    pub(super) fn deliver_final(&self, applier: &mut dyn Applier, view: View) {
         // The server must see the last view exactly once.
         {
             let mut shared = self.shared();
@@ -658,8 +661,8 @@ impl Node {
         let mut shared = self.shared();
         // Who says so looks behind that whether this was brought up: one of the two gives the last view.
         let left = told_to_leave(shared.phase);
-        // Some engines would have started at the view that is yet to come.
-        self.was_up.fetch_or(!(left && at_view), Relaxed);
+        // Some engines start at the view that is yet to come.
+        self.was_up.fetch_or(!at_view, Relaxed);
         if left {
             return BroughtUp::Left;
         }

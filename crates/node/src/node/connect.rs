@@ -92,9 +92,10 @@ pub enum ConnectError {
     #[error(
         "grastate.dat has no history (uuid 00000000-…): a full copy did not come to its end here, or this node's data \
          differed from the others'. safe_to_bootstrap: 1 does not change that, so no cluster is founded: it could lack \
-         transactions that were acknowledged. Nothing was changed. Found the cluster on a node whose grastate.dat has \
-         a uuid, and start this one without --wsrep-new-cluster. If this is all that is left, remove grastate.dat: \
-         then the storage engine's word counts"
+         transactions that were acknowledged. Nothing was changed. If this node was the last one to stop, or is all \
+         that is left, keep a copy of its data and of its dromon-*.log files, look in its log for what it said when it \
+         left, and remove grastate.dat: then the storage engine's word counts. Otherwise found the cluster on the node \
+         that stopped last of those whose grastate.dat has a uuid, and start this one without --wsrep-new-cluster"
     )]
     NoUsableData,
     /// Founding was asked for, and another node's log has more.

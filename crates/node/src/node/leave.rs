@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use dromon_gates::{QueueItem, Seqno};
 use dromon_order::Order;
 
+use super::apply::Ended;
 use super::service::Job;
 use super::{Item, Node, Phase, Shared, lock};
 use crate::cluster::MemberState;
+use crate::database::{Applier, Outcome};
 use crate::durable::Held;
 use crate::gone::{heard, log_counts};
 use crate::messages::{Control, LeaveReason, Need, Position, Request, decode, encode, kind};
@@ -140,6 +142,26 @@ impl Node {
         }
         self.shared().phase = Phase::Closed;
         self.changed.notify_all();
+    }
+
+    /// The server refuses the view at which its engines were to start: it ends its own start (a port that is taken, a
+    /// file that cannot be read). Nothing was applied, so its data is as good as before.
+    pub(super) fn start_failed(&self, applier: &mut dyn Applier) -> Ended {
+        self.error(
+            "the server has ended its own start, and its other lines in this log say why. Its data is as it was, and              counts as before: mend that, and start it again in the same way",
+        );
+        {
+            let mut shared = self.shared();
+            shared.brought_up = false;
+            if self.was_up.load(Relaxed) {
+                // Not before the engines ran: they may have moved.
+                shared.join_failed = Some("the server refused its first view".into());
+            }
+        }
+        self.leave_not_begun();
+        self.deliver_final(applier, self.final_view(self.gates.released()));
+        self.changed.notify_all();
+        Ended::with(Outcome::Fatal)
     }
 
     /// Has everything that the database wrote synced: the engine itself does that later, when it ends, and

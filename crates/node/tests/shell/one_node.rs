@@ -1,12 +1,15 @@
 //! One node alone.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use dromon_node::{Meta, Outcome, Phase, Position};
 use dromon_writeset::{Flags, KeyType, Uuid};
 
 use crate::toy::holds::Point;
-use crate::toy::{Ddl, Disk, End, row};
+use crate::toy::{Db, Ddl, Disk, End, row};
 use crate::world::{World, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -359,5 +362,80 @@ fn a_copy_counts_though_its_node_left_before_it_was_brought_up() {
         assert_eq!(first.donations(), given, "by its log");
         assert_eq!((db.read(row(1)), db.read(row(2))), (1, 1));
         world.settle();
+    });
+}
+
+fn leaves(db: &Arc<Db>) -> JoinHandle<()> {
+    let db = db.clone();
+    std::thread::spawn(move || db.disconnect())
+}
+
+fn says(world: &World, n: usize, seqno: i64) {
+    let file = world.state_file(n);
+    assert!(file.contains(&format!("seqno:   {seqno}\n")), "{file}");
+    assert!(file.contains("safe_to_bootstrap: 1"), "{file}");
+}
+
+/// A server opens its engines while its node gives it the first view, and may fail at that. `told`: it says that it
+/// leaves before it refuses the view.
+fn its_own_start_fails(told: bool) {
+    run(1, "", LIMIT, move |world| {
+        let db = world.db(1);
+        assert!(db.set(row(1), 1).is_committed());
+        db.disconnect();
+        let position = db.position();
+        let db = world.open(1, db.disk(), position);
+        db.refuses_views.store(true, Relaxed);
+        db.holds.close(Point::Viewing);
+        db.connect("gcomm://", true).expect("it was the last one");
+        world.until("it gets its first view", || {
+            db.holds.waiting(Point::Viewing) == 1
+        });
+        if told {
+            let leaves = leaves(&db);
+            world.until("it leaves", || db.node().phase() == Phase::Leaving);
+            db.holds.open(Point::Viewing);
+            leaves.join().expect("no panic");
+        } else {
+            db.holds.open(Point::Viewing);
+            world.until("its thread is back", || !db.returned().is_empty());
+            db.disconnect();
+        }
+        assert_eq!(db.returned(), [Outcome::Fatal]);
+        assert_eq!(db.finals(), 1);
+        assert!(world.report.said("has ended its own start"));
+        assert!(!world.report.said("Inconsistency"), "its data is as it was");
+        says(world, 1, position.seqno);
+        let again = world.open(1, db.disk(), Position::UNDEFINED);
+        again.connect("gcomm://", true).expect("nothing is lost");
+        world.synced(&again);
+        assert_eq!(again.read(row(1)), 1);
+        assert!(again.set(row(1), 2).is_committed());
+    });
+}
+
+#[test]
+fn a_server_whose_own_start_fails_keeps_its_data() {
+    its_own_start_fails(false);
+}
+
+#[test]
+fn a_server_whose_own_start_fails_and_says_so_first_keeps_its_data() {
+    its_own_start_fails(true);
+}
+
+#[test]
+fn a_new_cluster_whose_first_start_fails_can_be_founded_again() {
+    run(1, "", LIMIT, |world| {
+        world.db(1).disconnect();
+        let db = world.open(2, Disk::empty(), Position::UNDEFINED);
+        db.refuses_views.store(true, Relaxed);
+        db.connect("gcomm://", true).expect("a new cluster");
+        world.until("its thread is back", || !db.returned().is_empty());
+        db.disconnect();
+        db.refuses_views.store(false, Relaxed);
+        db.connect("gcomm://", true).expect("nothing has changed");
+        world.synced(&db);
+        assert!(db.set(row(1), 2).is_committed());
     });
 }

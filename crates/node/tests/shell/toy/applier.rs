@@ -55,6 +55,12 @@ impl Applier for Lent {
     }
 
     fn view(&mut self, view: &View) -> bool {
+        if view.primary {
+            self.db.holds.pass(Point::Viewing);
+            if self.db.refuses_views.load(Ordering::Relaxed) {
+                return false;
+            }
+        }
         self.db.view(view);
         true
     }
@@ -735,6 +741,9 @@ impl Db {
             self.violation(format!(
                 "seqno {seqno} was not let into commit order: {entered:?}"
             ));
+        }
+        if entered != Outcome::Ok {
+            self.holds.pass(Point::ApplyRefused);
         }
         entered == Outcome::Ok
     }

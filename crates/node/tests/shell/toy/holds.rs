@@ -11,6 +11,10 @@ use crate::net::lock;
 pub enum Point {
     /// The server is told of its connection; it has not been brought up.
     Connecting,
+    /// The server is given a primary view.
+    Viewing,
+    /// An applier was not let into commit order; it rolls back next.
+    ApplyRefused,
     /// An applier got a write set; no lock is taken yet.
     ApplyStart,
     /// An applier holds its row locks, and enters commit order next.

@@ -276,6 +276,8 @@ pub struct Db {
     pub appliers: AtomicUsize,
     /// Its process was killed: nobody waits for anything here any more.
     pub crashed: AtomicBool,
+    /// Its own start fails: it refuses primary views.
+    pub refuses_views: AtomicBool,
     report: Arc<Report>,
     others: Arc<Mutex<Vec<Arc<Db>>>>,
     node: OnceLock<Arc<Node>>,
@@ -306,6 +308,7 @@ impl Db {
             holds: Holds::default(),
             appliers: AtomicUsize::new(4),
             crashed: AtomicBool::new(false),
+            refuses_views: AtomicBool::new(false),
             report,
             others,
             node: OnceLock::new(),
