@@ -241,6 +241,11 @@ impl TrxMap {
         }
     }
 
+    /// Whether `is` holds for one of them.
+    pub fn any(&self, is: impl Fn(&Trx) -> bool) -> bool {
+        (0..SHARDS).any(|i| self.shard(i as u64).values().any(|t| is(t)))
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         (0..SHARDS).map(|i| self.shard(i as u64).len()).sum()

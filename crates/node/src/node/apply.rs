@@ -537,11 +537,15 @@ impl Node {
             }
             shared.final_delivered = true;
         }
-        self.queue.clear();
+        self.drop_queued();
         self.queue.resume();
         // What was begun ahead of its place will never have it, and is rolled back first:
         // at this view the server lets go of all streams, whoever works on them.
-        self.gates.close();
+        match self.phase() {
+            // Its data is worth nothing: what is on its way passes.
+            Phase::Inconsistent => self.gates.close(),
+            _ => self.gates.close_at(view.position.seqno),
+        }
         if !self.queue.wait_none_aside(Instant::now() + ROLLS_BACK) {
             self.warn("an applier has not come back in time from what it had begun ahead of its place; nothing of that is committed, \
                  and this node leaves all the same");
@@ -549,6 +553,7 @@ impl Node {
         self.wait_none_goes();
         applier.view(&view);
         self.queue.close();
+        self.drop_queued(); // what has come meanwhile
         self.changed.notify_all();
     }
 
@@ -856,11 +861,7 @@ impl Node {
             members: own.into_iter().collect(),
         };
         let last = self.final_view(seqno);
-        for item in self.queue.clear() {
-            if item.ordered {
-                self.gates.pass_commit(item.seqno);
-            }
-        }
+        self.drop_queued();
         let push = |seqno, value| {
             self.enqueue(QueueItem {
                 seqno,

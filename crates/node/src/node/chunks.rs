@@ -313,9 +313,11 @@ impl Node {
             }
         };
         self.chunks_changed();
-        if is_own && self.phase() == Phase::NonPrimary {
+        match self.phase() {
             // It missed how the others were told.
-            self.abandon_pending();
+            Phase::NonPrimary if is_own => self.abandon_pending(),
+            Phase::Inconsistent if is_own => self.abandon_sent_by(self.order().as_ref(), false),
+            _ => {}
         }
         self.start_pacing();
         if let Some(trx) = client {

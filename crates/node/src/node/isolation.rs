@@ -357,6 +357,7 @@ impl Node {
             (shared.phase, shared.own_leave)
         };
         match phase {
+            _ if lock(&self.delivered).stopped => false,
             Phase::Joined | Phase::NonPrimary => true,
             Phase::Leaving => !left && order.status().primary,
             _ => false,

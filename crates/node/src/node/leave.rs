@@ -8,6 +8,7 @@ use dromon_gates::{QueueItem, Seqno};
 use dromon_order::Order;
 
 use super::apply::Ended;
+use super::connect::DELIVERY;
 use super::service::Job;
 use super::{Item, Node, Phase, Shared, lock};
 use crate::cluster::MemberState;
@@ -15,11 +16,18 @@ use crate::database::{Applier, Outcome};
 use crate::durable::Held;
 use crate::gone::{heard, log_counts};
 use crate::messages::{Control, LeaveReason, Need, Position, Request, decode, encode, kind};
+use crate::trx::Stage;
 
 /// How long a leaver waits for its departure to be ordered.
 const LEAVE: Duration = Duration::from_secs(10);
 /// And for its log to be taken out of the members.
 const GONE: Duration = Duration::from_secs(5);
+/// How long the only member waits for the verdict on what its clients have sent.
+const SENT: Duration = Duration::from_secs(3);
+/// How long delivery may take to end: it may wait for a disk.
+const DELIVERS: Duration = Duration::from_secs(10);
+/// How often it is looked whether it has.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// A sync asked for by nobody: only its failure counts.
 const UNASKED: Seqno = -1;
@@ -83,7 +91,8 @@ impl Node {
         }
         // Whoever paused it may wait for the end of this.
         self.gates.end_at_pause();
-        if let Some(at) = self.gates.ends_at() {
+        let given = self.shared().final_delivered;
+        if let Some(at) = self.gates.ends_at().filter(|_| !given) {
             self.note(&format!(
                 "this server is paused at seqno {at} and leaves there: what is ordered behind that comes with the next start"
             ));
@@ -103,16 +112,20 @@ impl Node {
             self.hand_over(order);
             self.say_leave(LeaveReason::Graceful);
         }
+        // Else what comes behind the last view would move the database beyond the position that is written down.
+        let ended = self.shared().own_leave || phase == Phase::Inconsistent || {
+            if alone {
+                self.wait_sent();
+            }
+            let ended = self.end_delivery();
+            self.abandon_sent_by(order.as_ref(), false);
+            ended
+        };
         self.end_receivers(phase);
         let last = {
             let shared = self.shared();
             // Others may have left first while this one was leaving.
             alone || (shared.own_leave && shared.left_last)
-        };
-        let position = if phase == Phase::Rejoining {
-            self.shared().position
-        } else {
-            self.last_committed()
         };
         let busy = self.shared().receivers > 0;
         let inconsistent = self.phase() == Phase::Inconsistent;
@@ -125,14 +138,24 @@ impl Node {
             self.wait_gone(order);
         }
         self.close_engine();
+        let position = if phase == Phase::Rejoining {
+            self.shared().position
+        } else {
+            self.last_committed()
+        };
+        let moves = busy || !ended || self.moves_beyond(position.seqno);
         if inconsistent {
             // It has said so itself.
         } else if !self.shared().brought_up {
             if !busy && !self.setup.witness {
                 self.save_not_begun(alone);
             }
-        } else if busy {
-            // The database may still move: its position is its own word.
+        } else if moves {
+            // Its position is the database's own word.
+            self.note(&format!(
+                "the database may still move beyond seqno {}: the next start asks the storage engine how far it is",
+                position.seqno
+            ));
             self.save_running();
         } else if self.is_on_the_disk() {
             self.save_stopped(position, last);
@@ -142,6 +165,54 @@ impl Node {
         }
         self.shared().phase = Phase::Closed;
         self.changed.notify_all();
+    }
+
+    /// Waits until what clients have sent has its place, for a while: nothing more is sent.
+    fn wait_sent(&self) {
+        let deadline = Instant::now() + SENT;
+        while !lock(&self.pending).sent.is_empty() && Instant::now() < deadline {
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Has delivery end: from then on nothing is ordered here, and what is on its way is in the log at most. False: it
+    /// did not end in time.
+    pub(super) fn end_delivery(&self) -> bool {
+        lock(&self.delivered).stopped = true;
+        self.delivered_more.notify_all();
+        let deadline = Instant::now() + DELIVERS;
+        let goes = || {
+            let threads = lock(&self.threads);
+            let mut delivery = threads.iter().filter(|t| t.thread().name() == Some(DELIVERY));
+            delivery.any(|t| !t.is_finished())
+        };
+        while goes() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+        true
+    }
+
+    /// Whether a client has brought the database beyond `seqno`, or still may.
+    fn moves_beyond(&self, seqno: Seqno) -> bool {
+        let in_commit = |stage| {
+            matches!(
+                stage,
+                Stage::Certified
+                    | Stage::Committing
+                    | Stage::Left
+                    | Stage::MustReplay
+                    | Stage::Replaying
+            )
+        };
+        self.gates.is_finished_beyond()
+            || lock(&self.toi).values().any(|t| t.lock().seqno > seqno)
+            || self.trxs.any(|t| {
+                let body = t.lock();
+                body.seqno > seqno && in_commit(body.stage)
+            })
     }
 
     /// The server refuses the view at which its engines were to start: it ends its own start (a port that is taken, a

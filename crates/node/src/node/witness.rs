@@ -98,8 +98,19 @@ impl Node {
 
     /// Hands an event to the appliers; a witness has none.
     pub(super) fn enqueue(&self, item: QueueItem<Item>) {
-        if !self.setup.witness {
-            self.queue.push(item);
+        let (seqno, ordered) = (item.seqno, item.ordered);
+        if !self.setup.witness && !self.queue.push(item) && ordered {
+            // Nobody takes it, and whoever has a later place must not wait for it.
+            self.gates.pass_commit(seqno);
+        }
+    }
+
+    /// Drops what waits for an applier, and passes its places.
+    pub(super) fn drop_queued(&self) {
+        for item in self.queue.clear() {
+            if item.ordered {
+                self.gates.pass_commit(item.seqno);
+            }
         }
     }
 

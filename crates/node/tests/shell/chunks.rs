@@ -670,6 +670,33 @@ fn a_node_that_was_cut_off_ends_amid_what_lies_ahead() {
 }
 
 #[test]
+fn a_node_that_was_cut_off_ends_though_it_is_heard_again_amid_that() {
+    run(3, PATIENT, LIMIT, |world| {
+        cut_off_amid_what_lies_ahead(world, 0);
+        let cut = world.db(1);
+        world.until("it knows", || cut.node().phase() == Phase::NonPrimary);
+        cut.holds.close(Point::ApplyRefused);
+        let leaving = {
+            let cut = cut.clone();
+            std::thread::spawn(move || cut.disconnect())
+        };
+        world.until("its place will not come", || {
+            cut.holds.waiting(Point::ApplyRefused) == 1
+        });
+        world.net.heal();
+        // What the others have comes, with that place.
+        std::thread::sleep(Duration::from_secs(3));
+        cut.holds.open(Point::ApplyRefused);
+        leaving.join().expect("no panic");
+        assert!(!world.report.said("Inconsistency"), "its data is sound");
+        assert!(!world.report.said("did not come back in time"));
+        cut.connect(&World::url(), false).expect("two are there");
+        world.synced(&cut);
+        nothing_open(world);
+    });
+}
+
+#[test]
 fn a_node_that_was_cut_off_goes_on_with_what_lay_ahead() {
     run(3, MORTAL, LIMIT, |world| {
         cut_off_amid_what_lies_ahead(world, 0);

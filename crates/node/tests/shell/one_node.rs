@@ -439,3 +439,73 @@ fn a_new_cluster_whose_first_start_fails_can_be_founded_again() {
         assert!(db.set(row(1), 2).is_committed());
     });
 }
+
+/// One client is about to finish, and the write set of another one waits for the disk.
+fn one_finishes_and_one_is_sent(world: &World, db: &Arc<Db>) -> [JoinHandle<End>; 2] {
+    db.holds.close(Point::ClientLeft);
+    let spawn = |n: u32| {
+        let mut t = db.begin();
+        t.put(row(n), 1).expect("a free row");
+        let trx = t.trx().expect("it wrote");
+        (trx, std::thread::spawn(move || t.commit()))
+    };
+    let (_, first) = spawn(1);
+    world.until("it has left commit order", || {
+        db.holds.waiting(Point::ClientLeft) == 1
+    });
+    db.holds.close(Point::ClientCertified);
+    world.net.hang_log(&db.addr);
+    let (trx, second) = spawn(2);
+    world.until("the other one is sent", || {
+        format!("{:?}", trx.lock().stage) == "Sent"
+    });
+    [first, second]
+}
+
+#[test]
+fn who_stops_alone_stops_behind_its_last_client() {
+    run(1, "", LIMIT, |world| {
+        let db = world.db(1);
+        let [first, second] = one_finishes_and_one_is_sent(world, &db);
+        let leaves = leaves(&db);
+        world.until("it leaves", || db.node().phase() == Phase::Leaving);
+        world.net.mend_log(&db.addr);
+        world.until("the other one has its place", || {
+            db.holds.waiting(Point::ClientCertified) == 1
+        });
+        db.holds.open(Point::ClientLeft);
+        assert!(first.join().expect("no panic").is_committed());
+        assert!(
+            !world.soon(|| leaves.is_finished()),
+            "one is not through yet"
+        );
+        db.holds.open(Point::ClientCertified);
+        assert!(second.join().expect("no panic").is_committed());
+        leaves.join().expect("no panic");
+        says(world, 1, db.position().seqno);
+        let again = world.open(1, db.disk(), Position::UNDEFINED);
+        again.connect("gcomm://", true).expect("it stopped cleanly");
+        world.synced(&again);
+        assert_eq!((again.read(row(1)), again.read(row(2))), (1, 1));
+    });
+}
+
+#[test]
+fn what_has_no_place_when_its_only_node_stops_comes_with_the_next_start() {
+    run(1, "", LIMIT, |world| {
+        let db = world.db(1);
+        let [first, second] = one_finishes_and_one_is_sent(world, &db);
+        db.holds.open(Point::ClientLeft);
+        assert!(first.join().expect("no panic").is_committed());
+        let leaves = leaves(&db);
+        assert_eq!(second.join().expect("no panic"), End::Unknown);
+        world.net.mend_log(&db.addr);
+        leaves.join().expect("no panic");
+        says(world, 1, db.position().seqno);
+        let again = world.open(1, db.disk(), Position::UNDEFINED);
+        again.connect("gcomm://", true).expect("it stopped cleanly");
+        world.synced(&again);
+        world.settle();
+        assert_eq!((again.read(row(1)), again.read(row(2))), (1, 1));
+    });
+}
