@@ -217,15 +217,16 @@ impl Node {
             shared.drained = false;
         }
         self.note("the others went on without this node; joining them again");
-        let ends_at = self.shared().ends_at.take();
-        let target = ends_at.unwrap_or_else(|| self.gates.last_ordered());
         let deadline = Instant::now() + DRAIN;
-        if !self.drains(target, deadline) || !self.has_told_server(deadline) {
+        // First of all: what came behind `target` later would be applied now, and again when it has joined.
+        let ended = self.end_delivery();
+        let ends_at = self.shared().ends_at;
+        let target = ends_at.unwrap_or_else(|| self.gates.last_ordered());
+        if !ended || !self.drains(target, deadline) || !self.has_told_server(deadline) {
             self.note(
                 "what was ordered is not finished here yet; waiting for it before joining again",
             );
             let mut shared = self.shared();
-            shared.ends_at = ends_at;
             if shared.phase == Phase::Rejoining {
                 shared.phase = Phase::NonPrimary;
             }
@@ -235,6 +236,7 @@ impl Node {
         {
             let mut shared = self.shared();
             (shared.position, shared.drained) = (position, true);
+            shared.ends_at = None;
         }
         self.keep_sum(position);
         self.queue.hold_after(Seqno::MIN);

@@ -6,6 +6,7 @@ use dromon_node::{Meta, Outcome, Phase, Position};
 use dromon_writeset::{Flags, KeyType, Uuid};
 
 use crate::load::Load;
+use crate::toy::holds::Point;
 use crate::toy::{End, row};
 use crate::world::{World, run};
 
@@ -58,6 +59,38 @@ fn a_follower_whose_disk_hangs_is_put_out_and_comes_back() {
 #[test]
 fn a_leader_whose_disk_hangs_is_put_out_and_comes_back() {
     hangs(true);
+}
+
+/// What its disk gives up only when it joins again is not applied before that, and so not twice.
+#[test]
+fn what_a_disk_that_hung_brings_late_is_applied_once() {
+    run(3, HANGS, LIMIT, |world| {
+        let at = world.leader(&world.db(1));
+        let n = at % 3 + 1;
+        let (writer, db) = (world.db(at), world.db(n));
+        world.settle();
+        db.holds.close(Point::ApplyStart);
+        assert!(writer.increment(row(1)).is_committed());
+        world.until("it applies", || db.applying().len() == 1);
+        world.net.hang_log(&db.addr);
+        for _ in 0..3 {
+            assert!(writer.increment(row(1)).is_committed());
+        }
+        world.until("it joins again", || {
+            world.report.times(&db.name, "joining them again") == 1
+        });
+        world.net.mend_log(&db.addr);
+        // Nothing more comes to it from there.
+        world.soon(|| db.applying().len() > 1);
+        db.holds.open_all();
+        world.until("it is back", || {
+            world.report.times(&db.name, "joined the cluster again") == 1
+        });
+        world.synced(&db);
+        assert!(db.increment(row(1)).is_committed());
+        world.settle();
+        assert!(world.members().iter().all(|d| d.read(row(1)) == 5));
+    });
 }
 
 /// The disk of the leader, or of another node, fails.
