@@ -183,7 +183,9 @@ impl Node {
         let deadline = Instant::now() + DELIVERS;
         let goes = || {
             let threads = lock(&self.threads);
-            let mut delivery = threads.iter().filter(|t| t.thread().name() == Some(DELIVERY));
+            let mut delivery = threads
+                .iter()
+                .filter(|t| t.thread().name() == Some(DELIVERY));
             delivery.any(|t| !t.is_finished())
         };
         while goes() {
