@@ -18,7 +18,7 @@ pub(crate) enum Meaning {
 ///
 /// OPTIMIZE and REPAIR are none of them: they may bring a column of an old
 /// version to what it is called now.
-const HARMLESS: [&[&str]; 33] = [
+const HARMLESS: [&[&str]; 31] = [
     &["INSERT"],
     &["UPDATE"],
     &["DELETE"],
@@ -33,8 +33,6 @@ const HARMLESS: [&[&str]; 33] = [
     &["ALTER", "USER"],
     &["RENAME", "USER"],
     &["DROP", "USER"],
-    &["SET", "PASSWORD"],
-    &["SET", "DEFAULT", "ROLE"],
     &["CREATE", "ROLE"],
     &["CREATE", "OR", "REPLACE", "ROLE"],
     &["DROP", "ROLE"],
@@ -167,8 +165,8 @@ mod tests {
             ("DROP USER a", Meaning::Rows),
             ("ALTER USER a IDENTIFIED BY 'x'", Meaning::Rows),
             ("rename user a to b", Meaning::Rows),
-            ("SET PASSWORD FOR 'a'@'h'='*7'", Meaning::Rows),
-            ("SET DEFAULT ROLE 'r' FOR 'c'@'h'", Meaning::Rows),
+            ("SET PASSWORD FOR 'a'@'h'='*7'", Meaning::Schema),
+            ("SET DEFAULT ROLE 'r' FOR 'c'@'h'", Meaning::Schema),
             (
                 "SET STATEMENT a=1 FOR ALTER TABLE t ADD b INT",
                 Meaning::Schema,
