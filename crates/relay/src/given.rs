@@ -45,7 +45,11 @@ fn has_comment(said: &Said) -> bool {
 
 /// What is within quotes around a whole value: on a command line the shell takes them away.
 fn quoted(value: &str) -> Option<&str> {
-    let within = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
+    // With one more of them inside these are not its ends: a comment may follow.
+    let within = |quote: char| {
+        let inner = value.strip_prefix(quote)?.strip_suffix(quote)?;
+        (!inner.contains(quote)).then_some(inner)
+    };
     within('"').or_else(|| within('\''))
 }
 
