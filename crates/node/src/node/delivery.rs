@@ -25,6 +25,9 @@ use crate::uniques::Uniques;
 
 /// Half-arrived payloads up to this size may be part of an overdue checkpoint.
 const OPEN_BYTES_MAX: u64 = 16 << 20;
+/// So much log, or so many entries, behind what was due it is overdue.
+const OVERDUE_BYTES: u64 = 96 << 20;
+const OVERDUE_ENTRIES: u64 = 150_000;
 /// How many index-to-seqno pairs are kept for read indexes.
 const RECENT_KEPT: usize = 1 << 16;
 
@@ -814,8 +817,8 @@ impl Node {
             || course.entries >= entries;
         // A half-arrived payload would be part of it: wait until it is whole,
         // but not for ever.
-        let overdue =
-            course.entries >= 4 * entries || course.bytes - course.bytes_at_checkpoint >= 4 * bytes;
+        let overdue = course.entries >= entries + OVERDUE_ENTRIES
+            || course.bytes - course.bytes_at_checkpoint >= bytes + OVERDUE_BYTES;
         let open = course.state.open_pieces_from().is_some();
         let small = course.state.open_bytes() <= OPEN_BYTES_MAX;
         // What is applied in chunks would be part of it whole.
