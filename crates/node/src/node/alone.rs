@@ -309,7 +309,7 @@ impl Node {
     /// Makes this node a primary component of its own. False: it is in one, and nothing was forced.
     pub(super) fn go_alone(&self, forced: Forced) -> Result<bool, Refused> {
         // Between two attempts it has no engine, and in one it is not a member of what its log names.
-        if self.phase() == Phase::Rejoining {
+        if self.phase() == Phase::Rejoining || lock(&self.delivered).stopped {
             return Err(PUT_OUT.into());
         }
         let order = self.order().ok_or("this node is not connected")?;

@@ -537,8 +537,6 @@ impl Node {
             }
             shared.final_delivered = true;
         }
-        self.drop_queued();
-        self.queue.resume();
         // What was begun ahead of its place will never have it, and is rolled back first:
         // at this view the server lets go of all streams, whoever works on them.
         match self.phase() {
@@ -546,6 +544,8 @@ impl Node {
             Phase::Inconsistent => self.gates.close(),
             _ => self.gates.close_at(view.position.seqno),
         }
+        self.drop_queued();
+        self.queue.resume();
         if !self.queue.wait_none_aside(Instant::now() + ROLLS_BACK) {
             self.warn("an applier has not come back in time from what it had begun ahead of its place; nothing of that is committed, \
                  and this node leaves all the same");

@@ -720,6 +720,7 @@ impl Node {
             .store(false, std::sync::atomic::Ordering::Relaxed);
         self.flow.clear();
         lock(&self.holders).0.clear();
+        *lock(&self.own_slow) = Default::default();
         self.closed.clear();
     }
 

@@ -24,10 +24,8 @@ impl Node {
             self.gates.withdraw(body.seqno);
             return Outcome::BfAbort;
         }
-        let (seqno, to_ddl) = (body.seqno, body.gives_way_to_ddl);
+        let to_ddl = body.gives_way_to_ddl;
         drop(body);
-        // Not only when it is released (see `pass_fragment`).
-        self.gates.cancel(seqno);
         if to_ddl {
             self.end_stream(trx.id);
         }
@@ -46,7 +44,7 @@ impl Node {
             return;
         }
         match body.stage {
-            Stage::Certified | Stage::Committing => self.gates.cancel(body.seqno),
+            Stage::Certified | Stage::Failed | Stage::Committing => self.gates.cancel(body.seqno),
             Stage::Left => self.gates.release(body.seqno),
             _ => {}
         }

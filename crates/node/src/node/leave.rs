@@ -221,7 +221,8 @@ impl Node {
     /// file that cannot be read). Nothing was applied, so its data is as good as before.
     pub(super) fn start_failed(&self, applier: &mut dyn Applier) -> Ended {
         self.error(
-            "the server has ended its own start, and its other lines in this log say why. Its data is as it was, and              counts as before: mend that, and start it again in the same way",
+            "the server refused its first view: it has ended its own start, and its other lines in this log say why. Its \
+             data is as it was, and counts as before: mend that, and start it again in the same way",
         );
         {
             let mut shared = self.shared();

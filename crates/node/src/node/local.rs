@@ -178,10 +178,6 @@ impl Node {
         };
         if stage == Stage::Failed {
             self.counters.local_cert_failures.fetch_add(1, Relaxed);
-            if !ends {
-                // No position moves for it (see `pass_fragment`).
-                self.gates.cancel(meta.position.seqno);
-            }
             return Outcome::TrxFail;
         }
         if must_abort {

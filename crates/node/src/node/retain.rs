@@ -243,12 +243,12 @@ impl Node {
 
     /// Notices who keeps this node's writers waiting for long.
     pub(super) fn look_for_slow(&self) {
-        let own = {
+        let (own, is_synced) = {
             let shared = self.shared();
             if shared.phase != Phase::Joined {
                 return;
             }
-            shared.uuid
+            (shared.uuid, shared.own_state == MemberState::Synced)
         };
         let quarantine = self.settings().slow_node == SlowNode::Quarantine;
         self.flow.set_only_synced(quarantine);
@@ -258,7 +258,9 @@ impl Node {
             let at = lock(&self.slow).1.replace(now);
             at.map_or(Duration::ZERO, |at| now - at)
         };
-        let itself: Vec<_> = seen.iter().copied().filter(|s| s.uuid == own).collect();
+        // While it catches up it is not Synced, and nobody with quarantine waits for it.
+        let itself = seen.iter().copied().filter(|s| s.uuid == own && is_synced);
+        let itself: Vec<_> = itself.collect();
         let own_changes = lock(&self.own_slow).look(passed, &itself);
         for change in own_changes {
             match change {

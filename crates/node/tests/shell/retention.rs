@@ -236,6 +236,8 @@ fn a_member_that_is_paused_holds_the_log_of_all_up_to_a_limit() {
             assert!(one.set(row(0), 3).is_committed());
             world.join(4).disconnect();
             world.until("n4 is gone", || one.size() == 3);
+            // Views are log, too: what counts is that of the last seconds.
+            std::thread::sleep(Duration::from_secs(1));
             [1, 2, 3]
                 .iter()
                 .all(|n| world.db(*n).stat("dromon_log_held").is_empty())
@@ -284,7 +286,7 @@ fn removed_meanwhile_it_takes_a_copy() {
 
 /// Nothing but its restart helps it, and that may take days.
 #[test]
-fn who_was_away_for_too_long_says_so_once_and_asks_ever_more_seldom() {
+fn who_was_away_for_too_long_says_so_once() {
     run(3, QUICK, LIMIT, |world| {
         let (one, away) = (world.db(1), world.db(3));
         assert!(one.set(row(0), 1).is_committed());
