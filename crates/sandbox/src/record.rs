@@ -7,6 +7,8 @@ use std::net::Ipv4Addr;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
@@ -291,6 +293,9 @@ impl Store {
 #[derive(Debug)]
 pub struct Hold(#[expect(dead_code, reason = "dropping it ends the lock")] pub(crate) Arc<DirLock>);
 
+/// A process that another thread is just starting has this one's files, locks with them, until its program runs.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+
 /// Keeps other processes from starting or stopping the same cluster.
 #[derive(Debug)]
 pub(crate) struct DirLock(#[expect(dead_code, reason = "closing the file ends the lock")] File);
@@ -305,16 +310,26 @@ impl DirLock {
             .custom_flags(OFlags::NOFOLLOW.bits() as i32)
             .open(&path)
             .at("open", &path)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self(file)),
-            Err(TryLockError::WouldBlock) => Err(SandboxError::Busy {
-                dir: dir.to_path_buf(),
-            }),
-            Err(TryLockError::Error(source)) => Err(SandboxError::Io {
-                what: "lock",
-                path,
-                source,
-            }),
+        let until = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self(file)),
+                Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                    thread::sleep(Duration::from_millis(10));
+                }
+                Err(TryLockError::WouldBlock) => {
+                    return Err(SandboxError::Busy {
+                        dir: dir.to_path_buf(),
+                    });
+                }
+                Err(TryLockError::Error(source)) => {
+                    return Err(SandboxError::Io {
+                        what: "lock",
+                        path,
+                        source,
+                    });
+                }
+            }
         }
     }
 }
