@@ -167,6 +167,14 @@ impl Node {
             if body.stage == Stage::Chunked {
                 // Its place is not known yet: the replay waits for it.
                 self.will_be_replayed(trx, &body);
+                let conn = body.conn;
+                drop(body);
+                let source = self.shared().uuid;
+                self.warn(&format!(
+                    "{} gives way to another node's, and runs again when its last chunk is ordered: until then this \
+                     server holds back the commits of all its clients",
+                    self.whose_transaction(source, trx.id, conn)
+                ));
                 return Outcome::BfAbort;
             }
             meta.position = Position {
