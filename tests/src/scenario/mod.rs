@@ -9,6 +9,7 @@ mod ddl_storm;
 mod floors;
 mod joins;
 mod members;
+mod mixture;
 mod outage;
 mod reads;
 pub mod relay;
@@ -145,6 +146,12 @@ pub fn all() -> Vec<Scenario> {
             "KILL QUERY and KILL CONNECTION during commits lose nothing acknowledged",
             Shared,
             admin::kills,
+        ),
+        (
+            "mixture",
+            "statements of all kinds by lot, streams, savepoints and KILL: nothing stands still, all equal",
+            Shared,
+            mixture::mixture,
         ),
         (
             "big",
