@@ -286,9 +286,6 @@ pub(super) struct Found {
 /// it in the log comes.
 const LONG_LOG: u32 = 20;
 
-/// The name of the delivery thread.
-pub(super) const DELIVERY: &str = "dromon-delivery";
-
 /// How long one address may take to say who is there.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -568,7 +565,7 @@ impl Node {
     ) -> std::io::Result<()> {
         let (node, order) = (self.clone(), order.clone());
         let thread = std::thread::Builder::new()
-            .name(DELIVERY.into())
+            .name(super::leave::DELIVERY.into())
             .spawn(move || {
                 let run = || node.deliver_all(&order, state, again);
                 if std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err() {

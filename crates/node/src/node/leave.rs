@@ -8,7 +8,6 @@ use dromon_gates::{QueueItem, Seqno};
 use dromon_order::Order;
 
 use super::apply::Ended;
-use super::connect::DELIVERY;
 use super::service::Job;
 use super::{Item, Node, Phase, Shared, lock};
 use crate::cluster::MemberState;
@@ -22,6 +21,8 @@ use crate::trx::Stage;
 const LEAVE: Duration = Duration::from_secs(10);
 /// And for its log to be taken out of the members.
 const GONE: Duration = Duration::from_secs(5);
+/// The name of the delivery thread.
+pub(super) const DELIVERY: &str = "dromon-delivery";
 /// How long the only member waits for the verdict on what its clients have sent.
 const SENT: Duration = Duration::from_secs(3);
 /// How long delivery may take to end: it may wait for a disk.

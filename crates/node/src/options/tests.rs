@@ -499,21 +499,6 @@ fn settings_have_the_defaults_in_units() {
 }
 
 #[test]
-fn what_counts_when_the_node_connects_is_refused_while_it_is_connected() {
-    for (name, value) in [("dromon.piece_size", "4096"), ("base_port", "4999")] {
-        let mut opts = started("");
-        let text = format!("{name}={value}");
-        let set = opts.set(&text, Phase::Runtime { connected: true });
-        assert!(
-            matches!(set.error, Some(OptionError::ReadOnly { .. })),
-            "{set:?}"
-        );
-        let set = opts.set(&text, Phase::Runtime { connected: false });
-        assert!(set.error.is_none(), "{set:?}");
-    }
-}
-
-#[test]
 fn a_share_that_somebody_sets_bounds_more_than_pieces() {
     let given = started("dromon.bulk_share=0.25");
     assert_eq!(given.settings().bulk_bound, Some(0.25));

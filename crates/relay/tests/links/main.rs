@@ -21,9 +21,7 @@ use std::time::{Duration, Instant};
 use common::{append, format_event, gtid, transaction};
 use dromon_binlog::{BinlogState, Checksum};
 use dromon_log::{Device, DeviceFile, SimDevice};
-use dromon_relay::Now;
 use dromon_relay::http::{HttpServer, Questions};
-use dromon_relay::log::Log;
 use dromon_relay::net::{ClientTls, ServerTls, TlsKeys};
 use dromon_relay::pull::{AskError, Asker, Following, Login, Puller, Source, Wish};
 use dromon_relay::serve::{Account, Policy, Registry, ServeOptions, Server};
@@ -32,6 +30,7 @@ use dromon_relay::wire::{
     Command, Dump, Frames, Greeting, NATIVE_PASSWORD, PasswordHash, Register, capabilities,
     native_reply, put_packet,
 };
+use dromon_relay::{Now, log::Log};
 
 fn pki(name: &str) -> PathBuf {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
@@ -279,13 +278,10 @@ fn forgotten_while_it_runs() {
     server.keeps(limits, Arc::clone(&device) as Arc<dyn Device>);
     {
         let mut registry = server.registry();
-        let at = |secs| Now {
-            unix: secs,
-            up: secs,
-        };
-        registry.begins(7, "db7", 3306, 100, 1, at(1000));
-        registry.begins(8, "db8", 3306, 101, 1, at(1000));
-        registry.ends(8, 101, at(1001));
+        let [begun, over] = [1000, 1001].map(|t| Now { unix: t, up: t });
+        registry.begins(7, "db7", 3306, 100, 1, begun);
+        registry.begins(8, "db8", 3306, 101, 1, begun);
+        registry.ends(8, 101, over);
     }
     let (told, saved) = (
         says(&address, "repl", "SHOW KNOWN REPLICAS").expect("anybody may"),

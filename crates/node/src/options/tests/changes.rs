@@ -135,3 +135,18 @@ fn orders_in_the_configuration() {
         ]
     );
 }
+
+#[test]
+fn what_counts_when_the_node_connects_is_refused_while_it_is_connected() {
+    for (name, value) in [("dromon.piece_size", "4096"), ("base_port", "4999")] {
+        let mut opts = started("");
+        let text = format!("{name}={value}");
+        let set = opts.set(&text, Phase::Runtime { connected: true });
+        assert!(
+            matches!(set.error, Some(OptionError::ReadOnly { .. })),
+            "{set:?}"
+        );
+        let set = opts.set(&text, Phase::Runtime { connected: false });
+        assert!(set.error.is_none(), "{set:?}");
+    }
+}
