@@ -25,6 +25,8 @@ pub const JOIN_LIMIT: Duration = Duration::from_secs(120);
 /// What a scenario may take beyond its load.
 const SLACK: Duration = Duration::from_secs(240);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// After that their threads are shown.
+const STOP_LOOK: Duration = Duration::from_secs(40);
 
 /// How scenarios are run.
 #[derive(Debug, Clone)]
@@ -545,8 +547,9 @@ impl<'a> Harness<'a> {
         gear: Gear,
         expected: &[Expected],
     ) -> anyhow::Result<()> {
+        let look = watch::unless_over(cluster, STOP_LOOK);
         let stopped = stop(cluster, expected);
-        drop(gear);
+        drop((look, gear));
         if stopped.is_err() {
             self.give_up(cluster);
             return stopped;

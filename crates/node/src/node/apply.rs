@@ -148,6 +148,10 @@ impl Node {
         // What a vote is about counts: it may lie before a pause.
         let at = match &value {
             Item::VoteRequest { seqno } | Item::VoteLost { seqno } => *seqno,
+            // They have no place, and a server that learns amid a pause that it is no donor any more, or not synced, does
+            // not end the pause, or the desync that goes with it.
+            Item::View(view) if !view.primary => seqno + 1,
+            Item::Synced => seqno + 1,
             _ => seqno,
         };
         let held = self.gates.wait_not_held(at, waiter, false);

@@ -457,6 +457,37 @@ fn a_joiner_can_leave_while_it_waits_for_its_copy() {
     });
 }
 
+/// The server is told behind the pause: one that takes itself for no donor any more would never end it.
+#[test]
+fn a_donor_that_loses_the_others_amid_its_copy_ends_its_pause() {
+    let options = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
+    run(3, options, LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        let donor = world.db(2);
+        donor.holds.close(Point::DonorPaused);
+        let joiner = begin_join(world, 4, "n2");
+        world.until("the donor is at work", || {
+            donor.holds.waiting(Point::DonorPaused) == 1
+        });
+        world.net.cut(&addrs(&[2]), &addrs(&[1, 3, 4]));
+        world.until("it is non-primary", || {
+            donor.node().phase() == Phase::NonPrimary
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(donor.ready(), "it is told behind the pause");
+        world.net.heal();
+        world.until("it is back", || donor.node().phase() == Phase::Joined);
+        donor.holds.open(Point::DonorPaused);
+        world.synced(&joiner);
+        world.synced(&donor);
+        assert!(world.db(1).set(row(2), 1).is_committed());
+        world.settle();
+        for db in [&donor, &joiner] {
+            assert_eq!((db.read(row(1)), db.read(row(2))), (1, 1));
+        }
+    });
+}
+
 #[test]
 fn a_donor_may_leave_while_it_gives() {
     run(3, "", LIMIT, |world| {

@@ -240,6 +240,12 @@ impl Db {
         if moved {
             self.violation(format!("rows changed during the pause at {at}"));
         }
+        // A server asks its own state whether it has paused the flow for its copy.
+        self.expect_state(
+            &self.lock(),
+            &[State::Donor, State::Disconnected],
+            "the lock for a copy is given back, and the flow stays paused,",
+        );
         self.node().resume();
         // The word of the pause, unless the engine is further.
         disk.position.seqno = disk.position.seqno.max(at);
