@@ -500,7 +500,7 @@ impl<'a> Harness<'a> {
                 limit.as_secs()
             );
             if let Some(cluster) = &used {
-                watch::report(cluster, true);
+                watch::report(cluster);
                 cluster.kill_all()?; // its clients get an error and the thread ends
             }
         }
@@ -530,7 +530,7 @@ impl<'a> Harness<'a> {
         result = result.and_then(|()| check::logs_clean(&used, &marks, &expected));
         if result.is_err() {
             if in_time {
-                watch::report(&used, false);
+                watch::report(&used);
             }
             self.shared = self.shared.take().filter(|_| !shared);
             self.give_up(&used);

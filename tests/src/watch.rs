@@ -18,10 +18,9 @@ const STACKS_SHOWN: usize = 40;
 const FRAMES_SHOWN: usize = 14;
 
 /// Prints each node's state, its threads that do something, the row locks they
-/// wait for and, of a node that is not usable, its log's end; of such a one, and of all
-/// for a hang, also the stacks of its threads (where gdb is installed), which it writes
-/// whole into the node's directory.
-pub fn report(cluster: &Cluster, hang: bool) {
+/// wait for and, of a node that is not usable, its log's end; the stacks of its threads (where
+/// gdb is installed), which it writes whole into the node's directory.
+pub fn report(cluster: &Cluster) {
     for node in cluster.nodes() {
         let status = Arc::clone(node).describe(Duration::from_secs(3));
         println!(
@@ -48,9 +47,7 @@ pub fn report(cluster: &Cluster, hang: bool) {
         for line in inside(node) {
             println!("        {line}");
         }
-        if hang || !usable {
-            show_stacks(node);
-        }
+        show_stacks(node);
         if !usable {
             println!("{}", node.log_tail(12));
         }
@@ -114,7 +111,7 @@ pub fn unless_over(cluster: &Arc<Cluster>, limit: Duration) -> mpsc::Sender<()> 
     thread::spawn(move || {
         if is_over.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
             println!("    stopping takes more than {} s:", limit.as_secs());
-            report(&cluster, true);
+            report(&cluster);
         }
     });
     over
