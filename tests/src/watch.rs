@@ -136,8 +136,8 @@ fn in_short(text: &str) -> BTreeMap<String, usize> {
 fn name(frame: &str) -> Option<&str> {
     let rest = frame.split_once(' ')?.1.trim_start();
     let rest = rest.split_once(" in ").map_or(rest, |(_, name)| name);
-    let end = rest.find([' ', '(']).unwrap_or(rest.len());
-    Some(&rest[..end]).filter(|n| !n.is_empty() && *n != "??")
+    let end = rest.find([' ', '(', '<']).unwrap_or(rest.len());
+    Some(&rest[..end]).filter(|n| !n.is_empty() && !n.starts_with('{') && *n != "??")
 }
 
 fn tells(name: &str) -> bool {
@@ -203,7 +203,7 @@ Thread 1 (Thread 0x7d (LWP 1) \"mariadbd\"):
 #0  0x00007f01 in poll () from /lib/libc.so.6
 #1  0x00007f05 in main ()
 ";
-        let told = "dromon_gates::queue::ApplyQueue<T>::pop < wsrep_replication_process";
+        let told = "dromon_gates::queue::ApplyQueue < wsrep_replication_process";
         assert_eq!(in_short(text), BTreeMap::from([(told.to_owned(), 2)]));
     }
 }

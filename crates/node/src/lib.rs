@@ -44,6 +44,7 @@ mod trx;
 mod turn;
 mod uniques;
 mod votes;
+mod working;
 mod yielding;
 
 pub use database::{Applied, Applier, Database, Level, Meta, Outcome, View, ViewMember};

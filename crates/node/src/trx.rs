@@ -12,6 +12,7 @@
 //! ```
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -78,6 +79,8 @@ pub struct Trx {
     pub kind: Kind,
     /// What its thread sleeps on.
     pub waiter: Arc<Waiter>,
+    /// It waits for a table that is closed, before it is sent.
+    pub waits_for_table: AtomicBool,
     body: Mutex<Body>,
 }
 
@@ -102,6 +105,8 @@ pub struct Body {
     pub must_abort: bool,
     /// That was a statement in total order isolation, which tells nobody else.
     pub gives_way_to_ddl: bool,
+    /// It waited before it was sent, and may be in an applier's way (`node/standing.rs`).
+    pub refused: bool,
     /// Nobody waits for its place any more.
     pub abandoned: Option<Abandoned>,
     /// The data as sent, for a replay.
@@ -125,6 +130,7 @@ impl Trx {
             id,
             kind,
             waiter: Arc::new(Waiter::new()),
+            waits_for_table: AtomicBool::new(false),
             body: Mutex::new(Body {
                 stage: Stage::Executing,
                 keys: KeyCollector::with_escalation(key_escalation),
@@ -135,6 +141,7 @@ impl Trx {
                 depends_on: -1,
                 must_abort: false,
                 gives_way_to_ddl: false,
+                refused: false,
                 abandoned: None,
                 payload: Bytes::new(),
                 payload_sum: None,
@@ -244,6 +251,16 @@ impl TrxMap {
     /// Whether `is` holds for one of them.
     pub fn any(&self, is: impl Fn(&Trx) -> bool) -> bool {
         (0..SHARDS).any(|i| self.shard(i as u64).values().any(|t| is(t)))
+    }
+
+    /// Those of which `is` holds.
+    pub fn all(&self, is: impl Fn(&Trx) -> bool) -> Vec<Arc<Trx>> {
+        let mut all = Vec::new();
+        for i in 0..SHARDS {
+            let shard = self.shard(i as u64);
+            all.extend(shard.values().filter(|t| is(t)).cloned());
+        }
+        all
     }
 
     /// How many there are.

@@ -228,7 +228,12 @@ impl Client {
             settings.push("SET SESSION wsrep_sync_wait = 1".to_owned());
         }
         for setting in settings {
-            session.exec(&setting).with_context(|| self.node.name())?;
+            let set = match session.exec(&setting) {
+                // A server may tell a new client what was meant for the one before it.
+                Err(error) if load::code(&error) == Some(DEADLOCK) => session.exec(&setting),
+                set => set,
+            };
+            set.with_context(|| format!("{}: {setting}", self.node.name()))?;
         }
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         clients.insert(self.place, session.id());

@@ -113,8 +113,15 @@ impl Node {
 
     pub(super) fn certify_waiting(&self, trx: &Arc<Trx>, meta: &mut Meta) -> Outcome {
         let unsent = |outcome| {
-            trx.lock().stage = Stage::Executing;
-            outcome
+            let mut body = trx.lock();
+            body.stage = Stage::Executing;
+            if !std::mem::take(&mut body.refused) {
+                return outcome;
+            }
+            if !body.must_abort {
+                trx.waiter.clear();
+            }
+            Outcome::TrxFail
         };
         if !self.serving() {
             return unsent(Outcome::ConnFail);
@@ -224,7 +231,10 @@ impl Node {
             }
         };
         let deadline = Instant::now() + TABLE_PATIENCE;
-        self.closed.wait(&trx.waiter, &touches, deadline)
+        trx.waits_for_table.store(true, Relaxed);
+        let passage = self.closed.wait(&trx.waiter, &touches, deadline);
+        trx.waits_for_table.store(false, Relaxed);
+        passage
     }
 
     /// The end of a streaming transaction would fail certification if a statement in
@@ -288,7 +298,7 @@ impl Node {
         let max = self.settings().max_ws_size;
         let source = self.shared().uuid;
         let mut body = trx.lock();
-        if body.must_abort {
+        if body.must_abort || body.refused {
             return Err(Outcome::ConnFail);
         }
         // Of an earlier try, which was not sent.

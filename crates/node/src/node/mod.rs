@@ -54,6 +54,7 @@ mod retain;
 mod search;
 mod service;
 mod shelved;
+mod standing;
 mod transfer;
 mod weights;
 mod witness;
@@ -97,6 +98,7 @@ use crate::status::QueueStat;
 use crate::streams::Streams;
 use crate::trx::{Trx, TrxMap};
 use crate::uniques::SeenTables;
+use crate::working::Working;
 
 pub use connect::ConnectError;
 pub use open::OpenError;
@@ -608,6 +610,8 @@ pub struct Node {
     /// Those of other nodes that hold rows here. Taken before `chunks`, the gates and
     /// the queue.
     held: Mutex<HeldRows>,
+    /// What appliers take locks for.
+    working: Mutex<Working>,
     /// Whether there may be some: most write sets see only this. Changed under `held`.
     holds: AtomicBool,
     /// One of them was shelved, or stays.

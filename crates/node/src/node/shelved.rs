@@ -227,6 +227,7 @@ impl Node {
     /// Something takes its locks at `seqno`, and may wait for them. It names `tables`;
     /// none: not known.
     pub(super) fn takes_locks(&self, seqno: Seqno, tables: Vec<KeyHash>, bytes: u64) {
+        self.work_begins(seqno, bytes);
         if self.holds.load(Relaxed) {
             lock(&self.held).works(seqno, tables, bytes);
         }
@@ -234,6 +235,7 @@ impl Node {
 
     /// It needs no lock any more.
     pub(super) fn has_locks(&self, seqno: Seqno) {
+        self.work_ends(seqno);
         if self.holds.load(Relaxed) {
             lock(&self.held).worked(seqno);
         }

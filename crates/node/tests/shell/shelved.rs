@@ -5,6 +5,7 @@
 
 mod away;
 mod nulls;
+mod standing;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

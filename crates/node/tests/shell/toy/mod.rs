@@ -510,10 +510,11 @@ impl Db {
     }
 
     /// Whether `certify` refused something for the sake of one that is shelved, and
-    /// none ever was.
+    /// none ever was; nor did an applier stand.
     pub fn refused_for_nothing(&self) -> bool {
         let inner = self.lock();
-        inner.unplaced > 0 && inner.shelved.is_empty()
+        let stood = || self.report.times(&self.name, "needs a lock that a client") > 0;
+        inner.unplaced > 0 && inner.shelved.is_empty() && !stood()
     }
 
     /// Makes donations fail, or work again.
