@@ -579,7 +579,7 @@ impl ClusterState {
                 }
                 let voters = self.voters();
                 let mut events = match self.votes.cast(seqno, uuid, digest, &voters) {
-                    Cast::Opened => vec![Event::VoteAsked { seqno }],
+                    Cast::Opened => vec![Event::VoteAsked { seqno, digest }],
                     Cast::Counted => Vec::new(),
                     Cast::Late { winner } => vec![Event::VoteDecided { seqno, winner }],
                 };

@@ -20,14 +20,14 @@ use std::time::Duration;
 
 use dromon_writeset::{KeyHash, Made, Seqno, Uuid};
 
-use crate::working::BYTES_PER_SECOND;
-
 /// A write set that an applier has had for so long, while all before it is finished,
 /// is taken for one that waits for a stream.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 /// The same where the ends of all these streams are known to lie behind: a node that
 /// catches up meets many of them.
 pub const PATIENCE_WITH_ENDED: Duration = Duration::from_millis(100);
+/// And so many bytes of it per second are taken for work.
+const BYTES_PER_SECOND: f64 = (1 << 20) as f64;
 
 /// A member, and a number there.
 pub type StreamId = (Uuid, u64);

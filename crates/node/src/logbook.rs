@@ -423,7 +423,7 @@ fn came(events: &[Event]) -> String {
             chunked.id
         )),
         Event::NoDonor { .. } => Some("nobody can give one".into()),
-        Event::VoteAsked { seqno } => Some(format!("a vote on {seqno} begins")),
+        Event::VoteAsked { seqno, .. } => Some(format!("a vote on {seqno} begins")),
         Event::VoteDecided { seqno, winner } => {
             Some(format!("{winner:016x} wins the vote on {seqno}"))
         }

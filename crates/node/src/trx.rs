@@ -107,6 +107,8 @@ pub struct Body {
     pub gives_way_to_ddl: bool,
     /// It waited before it was sent, and may be in an applier's way (`node/standing.rs`).
     pub refused: bool,
+    /// Applying it failed, here and everywhere.
+    pub failed_alike: bool,
     /// Nobody waits for its place any more.
     pub abandoned: Option<Abandoned>,
     /// The data as sent, for a replay.
@@ -142,6 +144,7 @@ impl Trx {
                 must_abort: false,
                 gives_way_to_ddl: false,
                 refused: false,
+                failed_alike: false,
                 abandoned: None,
                 payload: Bytes::new(),
                 payload_sum: None,

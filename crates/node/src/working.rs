@@ -6,22 +6,27 @@ use std::time::Duration;
 
 use dromon_writeset::Seqno;
 
-/// So many bytes of a write set per second are taken for work.
-pub const BYTES_PER_SECOND: f64 = (1 << 20) as f64;
-
 /// Write sets that are taking their locks.
 #[derive(Debug, Default)]
 pub struct Working {
-    /// How many bytes each has.
-    work: BTreeMap<Seqno, u64>,
-    /// Since when the lowest unfinished event is this one of them.
-    stands: Option<(Seqno, Duration)>,
+    /// The thread that is at each.
+    work: BTreeMap<Seqno, u32>,
+    stands: Option<Stands>,
+}
+
+/// The lowest unfinished event is one that takes its locks.
+#[derive(Debug)]
+struct Stands {
+    seqno: Seqno,
+    /// How often its thread had run.
+    runs: u64,
+    since: Duration,
 }
 
 impl Working {
-    /// The write set at `seqno`, of so many bytes, takes its locks.
-    pub fn begins(&mut self, seqno: Seqno, bytes: u64) {
-        self.work.insert(seqno, bytes);
+    /// Thread `thread` takes the locks of the write set at `seqno`.
+    pub fn begins(&mut self, seqno: Seqno, thread: u32) {
+        self.work.insert(seqno, thread);
     }
 
     /// It has them, or failed.
@@ -29,23 +34,34 @@ impl Working {
         self.work.remove(&seqno);
     }
 
-    /// The write set at which this node stands still, if it does, and for how long beyond what
-    /// its size takes. To be asked again and again: it counts from the first time. Everything up
+    /// The thread before which nothing else can be finished, if it is taking locks. Everything up
     /// to `released` is finished.
-    pub fn stood(&mut self, released: Seqno, now: Duration) -> Option<(Seqno, Duration)> {
-        let lowest = released + 1;
-        let Some(bytes) = self.work.get(&lowest) else {
+    pub fn lowest(&self, released: Seqno) -> Option<u32> {
+        self.work.get(&(released + 1)).copied()
+    }
+
+    /// The write set at which this node stands still, and for how long its thread has slept there.
+    /// To be asked again and again: it counts from the first time. `runs`: how often
+    /// [`Working::lowest`] has run.
+    pub fn stood(
+        &mut self,
+        released: Seqno,
+        runs: Option<u64>,
+        now: Duration,
+    ) -> Option<(Seqno, Duration)> {
+        let seqno = released + 1;
+        let Some(runs) = runs.filter(|_| self.work.contains_key(&seqno)) else {
             self.stands = None;
             return None;
         };
-        let since = match self.stands {
-            Some((seqno, since)) if seqno == lowest => since,
-            _ => now,
-        };
-        self.stands = Some((lowest, since));
-        let works = Duration::from_secs_f64(*bytes as f64 / BYTES_PER_SECOND);
-        let stood = now.saturating_sub(since).checked_sub(works)?;
-        Some((lowest, stood))
+        match &self.stands {
+            Some(s) if s.seqno == seqno && s.runs == runs => Some((seqno, now - s.since.min(now))),
+            _ => {
+                let since = now;
+                self.stands = Some(Stands { seqno, runs, since });
+                None
+            }
+        }
     }
 }
 
@@ -58,34 +74,22 @@ mod tests {
     }
 
     #[test]
-    fn it_stands_where_the_lowest_one_waits() {
+    fn it_stands_where_the_thread_of_the_lowest_one_sleeps() {
         let mut working = Working::default();
-        assert_eq!(working.stood(4, ms(0)), None);
-        working.begins(5, 100);
-        working.begins(6, 100);
-        assert_eq!(working.stood(4, ms(10)), None, "it has only begun");
-        let (seqno, stood) = working.stood(4, ms(2010)).expect("it stands");
-        assert_eq!(seqno, 5);
-        assert!(stood > ms(1990) && stood < ms(2000), "{stood:?}");
+        assert_eq!(working.lowest(4), None);
+        assert_eq!(working.stood(4, None, ms(0)), None);
+        working.begins(5, 77);
+        working.begins(6, 78);
+        assert_eq!(working.lowest(4), Some(77));
+        assert_eq!(working.stood(4, Some(3), ms(10)), None, "the first look");
+        assert_eq!(working.stood(4, Some(3), ms(2010)), Some((5, ms(2000))));
+        assert_eq!(working.stood(4, Some(4), ms(2020)), None, "it works");
+        assert_eq!(working.stood(4, Some(4), ms(2030)), Some((5, ms(10))));
         working.ends(5);
-        assert_eq!(working.stood(4, ms(2020)), None, "it has its locks");
-        assert_eq!(
-            working.stood(5, ms(2030)),
-            None,
-            "the next one is lowest only now"
-        );
-        assert!(working.stood(5, ms(3030)).is_some_and(|(n, _)| n == 6));
-        working.ends(6);
-        working.begins(7, 100);
-        assert_eq!(working.stood(5, ms(9000)), None, "6 is about to finish");
-    }
-
-    #[test]
-    fn what_is_large_takes_its_time() {
-        let mut working = Working::default();
-        working.begins(5, 5 << 20);
-        assert_eq!(working.stood(4, ms(0)), None);
-        assert_eq!(working.stood(4, ms(4999)), None);
-        assert_eq!(working.stood(4, ms(6000)), Some((5, ms(1000))));
+        assert_eq!(working.lowest(4), None, "it has its locks");
+        assert_eq!(working.stood(4, None, ms(2040)), None);
+        assert_eq!(working.stood(5, Some(4), ms(3030)), None, "another one");
+        assert_eq!(working.stood(5, Some(4), ms(3040)), Some((6, ms(10))));
+        assert_eq!(working.stood(5, None, ms(3050)), None, "its thread is gone");
     }
 }

@@ -25,6 +25,8 @@ const ALLOWED: &[u16] = &[
     RECORD_CHANGED,
     1062,
     1180,
+    1064, // A KILL amid the reading of a trigger, or of
+    1146, // a table.
     1305,
     1317,
     1451,
@@ -57,7 +59,6 @@ const TABLES: &[&str] = &[
     "CREATE TABLE typed (id INT PRIMARY KEY, u UUID, j JSON, e ENUM ('a', 'b'), s SET ('x', 'y'), d DECIMAL (20, 6), \
      at TIMESTAMP (6) NULL, lb LONGBLOB, UNIQUE KEY (u))",
     "CREATE TABLE wide (id INT AUTO_INCREMENT PRIMARY KEY, k INT, pad CHAR(200), KEY (k))",
-    "CREATE TABLE long_keys (id INT PRIMARY KEY, t LONGTEXT, UNIQUE KEY (t) USING HASH)",
     "CREATE TRIGGER told_i AFTER INSERT ON told FOR EACH ROW INSERT INTO told_log (w, op) VALUES (NEW.v, 'i')",
     "CREATE TRIGGER told_u AFTER UPDATE ON told FOR EACH ROW INSERT INTO told_log (w, op) VALUES (NEW.v, 'u')",
     "CREATE TRIGGER told_d AFTER DELETE ON told FOR EACH ROW DELETE FROM told_log WHERE w = OLD.v",
@@ -66,9 +67,10 @@ const TABLES: &[&str] = &[
     "CREATE VIEW seen AS SELECT id, v FROM parent WHERE id < 50",
 ];
 
-/// Words that collations and padding take for one another.
+/// Words that collations take for one another. None ends with blanks, and no unique key is one of a hash: a server's keys
+/// do not tell of these, so that streams of both may meet on another node only.
 const WORDS: &[&str] = &[
-    "a", "A", "b", "ä", "Ä", "ss", "ß", "a ", "a  ", "Zz", "", "é", "e", "abc",
+    "a", "A", "b", "ä", "Ä", "ss", "ß", "Zz", "", "é", "e", "abc",
 ];
 
 /// One statement, on rows that many others touch.
@@ -85,7 +87,7 @@ fn statement(rng: &mut Rng) -> String {
     let (w, x) = (word(rng), word(rng));
     let short: String = x.chars().take(5).collect();
     let maybe = or_null(rng, k);
-    match rng.below(58) {
+    match rng.below(56) {
         0 => format!("INSERT INTO parent VALUES ({i}, '{w}', {maybe})"),
         1 => format!("INSERT IGNORE INTO parent VALUES ({i}, '{w}', {k}), ({j}, 'q', {i})"),
         2 => format!("REPLACE INTO parent VALUES ({i}, '{w}', {k})"),
@@ -181,15 +183,10 @@ fn statement(rng: &mut Rng) -> String {
             "DELETE FROM wide ORDER BY id LIMIT {}",
             [50, 2000][(i % 2) as usize]
         ),
-        51 => format!(
-            "INSERT INTO long_keys VALUES ({i}, REPEAT('{w}', {})) ON DUPLICATE KEY UPDATE t = CONCAT(t, 'q')",
-            20 * k
-        ),
-        52 => format!("DELETE FROM long_keys WHERE id = {i}"),
-        53 => format!("SELECT * FROM parent WHERE id = {i} FOR UPDATE"),
-        54 => format!("SELECT COUNT(*) FROM child WHERE p = {i} LOCK IN SHARE MODE"),
-        55 => format!("INSERT INTO told (v) VALUES ({i}) RETURNING id"),
-        56 => format!("DELETE FROM wide WHERE k = {k}"),
+        51 => format!("SELECT * FROM parent WHERE id = {i} FOR UPDATE"),
+        52 => format!("SELECT COUNT(*) FROM child WHERE p = {i} LOCK IN SHARE MODE"),
+        53 => format!("INSERT INTO told (v) VALUES ({i}) RETURNING id"),
+        54 => format!("DELETE FROM wide WHERE k = {k}"),
         _ => format!(
             "UPDATE parent SET v = '{w}' WHERE id BETWEEN {i} AND {}",
             i + 5

@@ -199,6 +199,8 @@ pub enum Event {
     VoteAsked {
         /// The event in question.
         seqno: Seqno,
+        /// How it failed there.
+        digest: u64,
     },
     /// The vote on `seqno` is over.
     VoteDecided {

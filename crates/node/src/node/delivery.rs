@@ -374,8 +374,8 @@ impl Node {
                 self.changed.notify_all();
             }
             Event::Resynced { .. } | Event::Weight { .. } => self.publish(order, &course.state),
-            Event::VoteAsked { seqno } => {
-                self.vote_asked(seqno);
+            Event::VoteAsked { seqno, digest } => {
+                self.vote_asked(seqno, digest);
                 let item = QueueItem {
                     seqno: course.state.position().seqno,
                     ordered: false,

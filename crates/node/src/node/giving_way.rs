@@ -44,7 +44,10 @@ impl Node {
             return;
         }
         match body.stage {
-            Stage::Certified | Stage::Failed | Stage::Committing => self.gates.cancel(body.seqno),
+            Stage::Certified | Stage::Failed | Stage::Committing => {
+                self.fragment_given_up(body.seqno);
+                self.gates.cancel(body.seqno);
+            }
             Stage::Left => self.gates.release(body.seqno),
             _ => {}
         }
@@ -141,6 +144,11 @@ impl Node {
                 &format!("replay of own transaction {} failed", trx.id),
             );
             return Outcome::NodeFail;
+        }
+        if trx.lock().failed_alike {
+            // Nowhere is it committed: its client must not hear that it is.
+            self.counters.local_cert_failures.fetch_add(1, Relaxed);
+            return Outcome::TrxFail;
         }
         self.counters.local_replays.fetch_add(1, Relaxed);
         Outcome::Ok

@@ -31,18 +31,41 @@ impl Shared {
         let members = self.view.iter().flat_map(|v| &v.members);
         members.filter(counts).count() == 0
     }
+
+    /// Whether the word of one other member counts in votes.
+    fn is_one_of_two(&self) -> bool {
+        let counts = |m: &&Member| m.complete && !m.witness;
+        let members = self.view.iter().flat_map(|v| &v.members);
+        members.filter(counts).count() == 2
+    }
 }
 
 impl OwnBallots {
-    /// Takes what is asked, and was finished without complaint where `released` is.
-    fn finished(&mut self, released: Seqno) -> Vec<Seqno> {
+    /// Takes what is asked, and was finished without complaint where `released` is: each with the answer. Of what was
+    /// given up this node has no word of its own: it has neither its success nor its failure, and agrees with
+    /// those who have if `yields`.
+    fn finished(&mut self, released: Seqno, yields: bool) -> Vec<(Seqno, u64)> {
         let later = self.asked.split_off(&(released + 1));
         let asked = std::mem::replace(&mut self.asked, later);
         // What failed here has its ballot.
         let failed = &self.failed;
         (asked.into_iter())
-            .filter(|seqno| !failed.contains_key(seqno))
+            .filter(|(seqno, _)| !failed.contains_key(seqno))
+            .map(
+                |(seqno, digest)| match yields && self.given_up.contains(&seqno) {
+                    true => (seqno, digest),
+                    false => (seqno, 0),
+                },
+            )
             .collect()
+    }
+
+    /// A fragment at `seqno` is rolled back here instead.
+    fn gives_up(&mut self, seqno: Seqno) {
+        self.given_up.insert(seqno);
+        while self.given_up.len() > VOTES_KEPT {
+            self.given_up.pop_first();
+        }
     }
 }
 
@@ -51,8 +74,13 @@ const VOTES_KEPT: usize = 1024;
 
 /// What could not be said of `seqno` now is to be said later, unless the vote on it is decided. The one who tells of
 /// that notes it in `votes` first and takes it from `own` then.
-fn put_back(own: &Mutex<OwnBallots>, votes: &Mutex<BTreeMap<Seqno, u64>>, seqno: Seqno) {
-    lock(own).asked.insert(seqno);
+fn put_back(
+    own: &Mutex<OwnBallots>,
+    votes: &Mutex<BTreeMap<Seqno, u64>>,
+    seqno: Seqno,
+    digest: u64,
+) {
+    lock(own).asked.insert(seqno, digest);
     if lock(votes).contains_key(&seqno) {
         lock(own).asked.remove(&seqno);
     }
@@ -247,6 +275,11 @@ impl Node {
         }
     }
 
+    /// A fragment of a client of this node has its place at `seqno`, and is rolled back here.
+    pub(super) fn fragment_given_up(&self, seqno: Seqno) {
+        lock(&self.own_ballots).gives_up(seqno);
+    }
+
     fn own_failed(&self, seqno: Seqno, digest: u64) {
         let mut own = lock(&self.own_ballots);
         own.failed.insert(seqno, digest);
@@ -296,8 +329,8 @@ impl Node {
     }
 
     /// The members are asked what became of `seqno`. On the delivery thread.
-    pub(super) fn vote_asked(&self, seqno: Seqno) {
-        lock(&self.own_ballots).asked.insert(seqno);
+    pub(super) fn vote_asked(&self, seqno: Seqno, digest: u64) {
+        lock(&self.own_ballots).asked.insert(seqno, digest);
         self.say_finished();
     }
 
@@ -307,16 +340,17 @@ impl Node {
         if lock(&self.own_ballots).asked.is_empty() {
             return;
         }
-        let (uuid, serving) = {
+        let (uuid, serving, two) = {
             let shared = self.shared();
-            (shared.uuid, shared.serves())
+            (shared.uuid, shared.serves(), shared.is_one_of_two())
         };
         let Some(order) = self.order().filter(|_| serving) else {
             return; // what the gates say is not what the database has, or nobody hears it
         };
-        let due = lock(&self.own_ballots).finished(self.gates.released());
-        for seqno in due {
-            let digest = 0;
+        // Of more the others have most votes anyway, and may differ.
+        let yields = two || self.settings().vote_policy > 0;
+        let due = lock(&self.own_ballots).finished(self.gates.released(), yields);
+        for (seqno, digest) in due {
             let ballot = encode(&Control::Vote {
                 uuid,
                 seqno,
@@ -324,7 +358,7 @@ impl Node {
             });
             // Lost with the connection: then a view recounts without us.
             if let Err(OrderError::Full { .. }) = order.propose(kind::CONTROL, 0, ballot) {
-                put_back(&self.own_ballots, &self.votes, seqno);
+                put_back(&self.own_ballots, &self.votes, seqno, digest);
             }
         }
     }
@@ -334,7 +368,8 @@ impl Node {
     pub(super) fn check_own_ballot(&self, seqno: Seqno) {
         let succeeded = {
             let own = lock(&self.own_ballots);
-            own.from.is_some_and(|from| seqno > from) && !own.failed.contains_key(&seqno)
+            let known = own.failed.contains_key(&seqno) || own.given_up.contains(&seqno);
+            own.from.is_some_and(|from| seqno > from) && !known
         };
         // How a statement went before a crash nobody here knows: it may have failed like everywhere.
         if succeeded && !self.came_again(seqno) {
@@ -372,10 +407,10 @@ mod tests {
     #[test]
     fn what_could_not_be_said_is_said_again_while_it_is_open() {
         let (own, votes) = (Mutex::default(), Mutex::default());
-        put_back(&own, &votes, 4);
+        put_back(&own, &votes, 4, 7);
         note_winner(&mut lock(&votes), 5, 0, 0);
-        put_back(&own, &votes, 5);
-        assert_eq!(lock(&own).finished(9), [4]);
+        put_back(&own, &votes, 5, 7);
+        assert_eq!(lock(&own).finished(9, false), [(4, 0)]);
     }
 
     #[test]
@@ -401,11 +436,26 @@ mod tests {
     #[test]
     fn what_is_asked_is_answered_once_when_it_is_finished_and_has_not_failed() {
         let mut own = OwnBallots::default();
-        own.asked.extend([4, 5, 6, 8]);
+        own.asked.extend([(4, 7), (5, 7), (6, 7), (8, 7)]);
         own.failed.insert(5, 7);
-        assert_eq!(own.finished(3), []);
-        assert_eq!(own.finished(6), [4, 6]);
-        assert_eq!(own.finished(7), [], "said once");
-        assert_eq!(own.finished(8), [8]);
+        assert_eq!(own.finished(3, false), []);
+        assert_eq!(own.finished(6, false), [(4, 0), (6, 0)]);
+        assert_eq!(own.finished(7, false), [], "said once");
+        assert_eq!(own.finished(8, true), [(8, 0)]);
+    }
+
+    #[test]
+    fn of_what_was_given_up_it_has_no_word_of_its_own() {
+        let mut own = OwnBallots::default();
+        own.gives_up(4);
+        own.asked.extend([(4, 7), (5, 7)]);
+        assert_eq!(own.finished(9, true), [(4, 7), (5, 0)]);
+        own.asked.insert(4, 7);
+        assert_eq!(own.finished(9, false), [(4, 0)]);
+        (5..).take(VOTES_KEPT).for_each(|seqno| own.gives_up(seqno));
+        assert_eq!(
+            (own.given_up.len(), own.given_up.contains(&4)),
+            (VOTES_KEPT, false)
+        );
     }
 }

@@ -523,6 +523,10 @@ impl Node {
     pub fn commit_order_enter(&self, trx: &Arc<Trx>) -> Outcome {
         let (seqno, interruptible, ends) = {
             let body = trx.lock();
+            if body.failed_alike {
+                // It has had its turn when it ran again; the position must not go back to it.
+                return Outcome::TrxFail;
+            }
             let local = trx.kind == Kind::Local && body.stage == Stage::Certified;
             (body.seqno, local, body.ends())
         };
@@ -580,7 +584,12 @@ impl Node {
             Some(text) if !text.is_empty() => self.vote(seqno, flags.is_toi(), text),
             _ => Outcome::Ok,
         };
-        trx.lock().stage = Stage::Left;
+        let failed_alike = error.is_some_and(|text| !text.is_empty()) && outcome == Outcome::Ok;
+        {
+            let mut body = trx.lock();
+            body.stage = Stage::Left;
+            body.failed_alike = failed_alike;
+        }
         self.gates.leave(seqno);
         outcome
     }
@@ -594,6 +603,9 @@ impl Node {
             if stage == Stage::Left {
                 self.gates.release(seqno);
             } else {
+                if !body.ends() && body.depends_on >= 0 {
+                    self.fragment_given_up(seqno);
+                }
                 self.gates.cancel(seqno);
             }
         }

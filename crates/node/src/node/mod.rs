@@ -515,8 +515,12 @@ struct OwnBallots {
     failed: BTreeMap<Seqno, u64>,
     /// What came before was not applied by this process.
     from: Option<Seqno>,
-    /// What the members are asked about, and this node has not answered.
-    asked: BTreeSet<Seqno>,
+    /// What the members are asked about, and this node has not answered; and how it failed where it
+    /// did first.
+    asked: BTreeMap<Seqno, u64>,
+    /// Fragments of clients of this node that had a place, and were rolled back here instead: so is their
+    /// stream, everywhere, whatever became of them.
+    given_up: BTreeSet<Seqno>,
 }
 
 #[derive(Debug)]

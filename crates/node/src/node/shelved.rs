@@ -227,7 +227,7 @@ impl Node {
     /// Something takes its locks at `seqno`, and may wait for them. It names `tables`;
     /// none: not known.
     pub(super) fn takes_locks(&self, seqno: Seqno, tables: Vec<KeyHash>, bytes: u64) {
-        self.work_begins(seqno, bytes);
+        self.work_begins(seqno);
         if self.holds.load(Relaxed) {
             lock(&self.held).works(seqno, tables, bytes);
         }

@@ -1,17 +1,18 @@
-//! Clients that must not wait any longer, as an applier may wait for them.
+//! Clients that an applier may wait for in vain.
 //!
 //! A server has an applier abort whoever has a lock that it needs, when it asks for it. But who
-//! queued for that lock before it may get it later, when somebody else rolls back (a replay, a
-//! stream that is shelved), and no server tells that one to give way. It comes to its commit, and
-//! if it waits there for the one that rolled back, or for this node to catch up, all three stand:
+//! queued for that lock before it may get it later, when somebody else rolls back (for a replay, or
+//! as its stream is shelved), and a server tells that one only after its `innodb_lock_wait_timeout`. It
+//! comes to its commit, and if it waits there for what lies behind the applier, all stand:
 //!
 //! ```text
-//!   client, before it is ordered ── waits for ──> a replay, the end of a stream, flow control
-//!        ^                                                │ lies behind
-//!        └──────── needs a row of ── an applier  <────────┘
+//!   client, at its commit ── waits for ──> its place, a replay, the end of a stream, flow control
+//!        ^                                                │ behind
+//!        └──────── has a row for ── an applier  <─────────┘
 //! ```
 //!
-//! So a client that waits so is refused (a deadlock, error 1213) where the applier has stood for a while.
+//! So where the thread of the applier has slept for a while those clients give way: who has a place
+//! runs again there, and who has none is told of a deadlock (error 1213).
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -21,15 +22,35 @@ use dromon_gates::Seqno;
 use super::{Node, lock};
 use crate::trx::{Kind, Stage, Trx};
 
-/// So long an applier stands before those are refused who wait for a table.
-const TABLES: Duration = Duration::from_secs(1);
-/// And all who wait: most of them are in nobody's way, and it may be a slow applier.
-const ALL: Duration = Duration::from_secs(10);
+/// So long an applier sleeps before those give way who have a place behind it, or wait for a table.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// And all who wait without a place: most of them are in nobody's way.
+const ALL: Duration = Duration::from_secs(3);
+
+thread_local! {
+    static THREAD: u32 = this_thread();
+}
+
+/// The system's number of this thread; 0: not known.
+fn this_thread() -> u32 {
+    let link = std::fs::read_link("/proc/thread-self").ok();
+    let name = link.as_deref().and_then(|l| l.file_name()?.to_str());
+    name.and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+/// How often a thread of this process has stopped running so far. None: it is not there, or no
+/// system of this kind.
+fn runs(thread: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
+    let counts = status.lines().filter(|l| l.contains("ctxt_switches"));
+    let counts = counts.filter_map(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok());
+    Some(counts.sum())
+}
 
 impl Node {
-    /// An applier, or a replay, takes locks for the write set at `seqno`.
-    pub(super) fn work_begins(&self, seqno: Seqno, bytes: u64) {
-        lock(&self.working).begins(seqno, bytes);
+    /// This thread takes locks for the write set at `seqno`.
+    pub(super) fn work_begins(&self, seqno: Seqno) {
+        lock(&self.working).begins(seqno, THREAD.with(|t| *t));
     }
 
     /// It has them.
@@ -37,34 +58,77 @@ impl Node {
         lock(&self.working).ends(seqno);
     }
 
-    /// Refuses clients that an applier may wait for in vain.
+    /// Has clients give way that an applier may wait for in vain.
     pub(super) fn look_for_cycles(&self) {
+        let released = self.gates.released();
+        let runs = lock(&self.working).lowest(released).and_then(runs);
         let now = self.opened_at.elapsed();
-        let stood = lock(&self.working).stood(self.gates.released(), now);
-        let Some((seqno, stood)) = stood.filter(|(_, stood)| *stood >= TABLES) else {
+        let stood = lock(&self.working).stood(released, runs, now);
+        let Some((seqno, slept)) = stood.filter(|(_, slept)| *slept >= PATIENCE) else {
             return;
         };
-        let mut refused = 0;
+        let mut gone = 0;
         for trx in self.trxs.all(|trx| trx.kind == Kind::Local) {
-            refused += usize::from(Self::refuse(&trx, stood >= ALL));
+            gone += usize::from(self.gives_way_behind(&trx, seqno, slept >= ALL));
         }
-        if refused > 0 {
+        if gone > 0 {
             self.note_now_and_then(&format!(
-                "the write set at seqno {seqno} needs a lock that a client of this node may have, who waits before its commit: \
-                 it is told of a deadlock (error 1213), as any that was in another's way, and may try again"
+                "the write set at seqno {seqno} waits for a lock that a client of this node may have, who is at its commit: \
+                 such clients give way. Who has a place already commits there; others are told of a deadlock \
+                 (error 1213), and may try again"
             ));
         }
     }
 
-    /// Refuses one if it waits before it is sent: for a table, or for anything (`all`).
-    fn refuse(trx: &Trx, all: bool) -> bool {
+    /// Has one give way to the applier at `seqno` if it may be in its way. `all`: whatever it
+    /// waits for.
+    fn gives_way_behind(&self, trx: &Trx, seqno: Seqno, all: bool) -> bool {
         let mut body = trx.lock();
-        let due = body.stage == Stage::Waiting && !body.must_abort && !body.refused;
-        if !due || !(all || trx.waits_for_table.load(Relaxed)) {
+        if body.must_abort || body.refused {
             return false;
         }
-        body.refused = true;
-        trx.waiter.interrupt();
-        true
+        match body.stage {
+            Stage::Waiting if all || trx.waits_for_table.load(Relaxed) => {
+                body.refused = true;
+                trx.waiter.interrupt();
+                true
+            }
+            Stage::Certified if body.seqno > seqno => {
+                drop(body);
+                self.abort(seqno, trx.id);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_sleeps_does_not_run() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (wake, woken) = std::sync::mpsc::channel();
+        let sleeper = std::thread::spawn(move || {
+            let _ = tell.send(this_thread());
+            let _ = woken.recv();
+            let _ = tell.send(0);
+            let _ = woken.recv();
+        });
+        let thread = told.recv().expect("it runs");
+        assert!(thread > 0 && thread != this_thread());
+        std::thread::sleep(Duration::from_millis(100));
+        let before = runs(thread).expect("it is there");
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(runs(thread), Some(before));
+        let _ = wake.send(());
+        let _ = told.recv();
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(runs(thread) > Some(before), "it has run");
+        drop(wake);
+        sleeper.join().expect("no panic");
+        assert_eq!(runs(0), None);
     }
 }

@@ -664,6 +664,11 @@ impl Session {
             self.close();
             return End::Deadlock;
         }
+        if entered == Outcome::TrxFail && trx.lock().failed_alike {
+            // It was there when it ran again: the server moves no position a second time.
+            self.close();
+            return End::Deadlock;
+        }
         if entered != Outcome::Ok {
             self.db
                 .violation(format!("failed {} at {seqno} enters: {entered:?}", self.id));

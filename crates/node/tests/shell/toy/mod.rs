@@ -513,7 +513,11 @@ impl Db {
     /// none ever was; nor did an applier stand.
     pub fn refused_for_nothing(&self) -> bool {
         let inner = self.lock();
-        let stood = || self.report.times(&self.name, "needs a lock that a client") > 0;
+        let stood = || {
+            self.report
+                .times(&self.name, "waits for a lock that a client")
+                > 0
+        };
         inner.unplaced > 0 && inner.shelved.is_empty() && !stood()
     }
 
