@@ -15,6 +15,7 @@
 //!   large write sets          chunks.rs    in chunks: who applies them, at what pace they come;
 //!                             bulk.rs      as fragments that a client asked for: where these wait;
 //!                             shelved.rs   those of other nodes: what has to go so that others can
+//!                             standing.rs  clients that are in an applier's way and are not told
 //!   order thread              duties.rs    progress reports, requests of other nodes
 //!   no database at all        witness.rs   what a witness does otherwise
 //! ```
