@@ -250,7 +250,7 @@ fn create(dir: &Path, args: &Args) -> Result<Cluster> {
     if args.witness {
         spec.witness = Some(std::env::current_exe().unwrap_or_else(|_| "dromon".into()));
     }
-    spec.settings.clone_from(&args.settings);
+    spec.settings = with_binlog(args.settings.clone());
     Cluster::create(&spec)
 }
 
@@ -318,7 +318,7 @@ fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
         }
         if args.reset_settings {
             record.provider_options.clear();
-            record.settings.clear();
+            record.settings = with_binlog(Vec::new());
         }
         if let Some(options) = options {
             record.provider_options = options;
@@ -329,6 +329,23 @@ fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
         output::tell(line);
     }
     Ok(cluster)
+}
+
+/// A server without a binary log sends what was rolled back to a savepoint, if that was set before the first change
+/// (docs/guarantees.md): new clusters have one, unless something else is said.
+fn with_binlog(given: Vec<Setting>) -> Vec<Setting> {
+    let binlog = Setting::new("log_bin", "binlog");
+    let says = |name: &str| {
+        let named = Setting::new(name, "");
+        given.iter().any(|s| same_name(s, &named))
+    };
+    match ["log_bin", "skip_log_bin", "disable_log_bin"]
+        .into_iter()
+        .any(says)
+    {
+        true => given,
+        false => std::iter::once(binlog).chain(given).collect(),
+    }
 }
 
 /// Two ways to write a name are one name to the server.
@@ -438,6 +455,23 @@ mod tests {
         match Cli::try_parse_from(all).expect("accepted").command {
             Command::Up(args) => args,
             _ => panic!("it is up"),
+        }
+    }
+
+    #[test]
+    fn a_new_cluster_has_a_binary_log_unless_something_else_is_said() {
+        let names = |given: &[&str]| -> Vec<String> {
+            let given = given.iter().map(|s| s.parse().expect("a setting"));
+            let all = with_binlog(given.collect()).into_iter();
+            all.map(|s| s.name).collect()
+        };
+        assert_eq!(names(&[]), ["log_bin"]);
+        assert_eq!(
+            names(&["max_connections=7"]),
+            ["log_bin", "max_connections"]
+        );
+        for other in ["skip-log-bin", "log-bin=mine", "LOG_BIN=0"] {
+            assert_eq!(names(&[other]).len(), 1, "{other}");
         }
     }
 
@@ -581,7 +615,7 @@ mod tests {
         let (_, _, said) = up(&[]);
         assert_eq!(said, "", "nothing was given");
         let (all, options, said) = up(&["--reset-settings", "--", "plugin_load_add=c"]);
-        assert_eq!((&*all, &*options), ("plugin_load_add=c", ""));
+        assert_eq!((&*all, &*options), ("log_bin=binlog plugin_load_add=c", ""));
         assert!(
             said.contains("are dropped: max_connections=9 SQL-mode= wsrep_provider_options"),
             "{said}"
