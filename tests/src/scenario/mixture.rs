@@ -238,7 +238,7 @@ impl Client {
     }
 
     fn streams(&self) -> bool {
-        self.place.1 % 3 == 0
+        self.place.1.is_multiple_of(3)
     }
 
     fn step(&self, session: &mut Session, rng: &mut Rng) -> Sql<()> {
