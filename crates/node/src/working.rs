@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use dromon_writeset::Seqno;
 
+/// After a look this late the whole process did not run, so that nobody stood.
+const LATE: Duration = Duration::from_millis(500);
+
 /// Write sets that are taking their locks.
 #[derive(Debug, Default)]
 pub struct Working {
@@ -21,6 +24,7 @@ struct Stands {
     /// How often its thread had run.
     runs: u64,
     since: Duration,
+    looked: Duration,
 }
 
 impl Working {
@@ -41,7 +45,7 @@ impl Working {
     }
 
     /// The write set at which this node stands still, and for how long its thread has slept there.
-    /// To be asked again and again: it counts from the first time. `runs`: how often
+    /// To be asked every 100 ms or so: it counts from the first time. `runs`: how often
     /// [`Working::lowest`] has run.
     pub fn stood(
         &mut self,
@@ -54,11 +58,18 @@ impl Working {
             self.stands = None;
             return None;
         };
-        match &self.stands {
-            Some(s) if s.seqno == seqno && s.runs == runs => Some((seqno, now - s.since.min(now))),
+        match &mut self.stands {
+            Some(s) if s.seqno == seqno && s.runs == runs && now <= s.looked + LATE => {
+                s.looked = now;
+                Some((seqno, now.saturating_sub(s.since)))
+            }
             _ => {
-                let since = now;
-                self.stands = Some(Stands { seqno, runs, since });
+                self.stands = Some(Stands {
+                    seqno,
+                    runs,
+                    since: now,
+                    looked: now,
+                });
                 None
             }
         }
@@ -82,7 +93,10 @@ mod tests {
         working.begins(6, 78);
         assert_eq!(working.lowest(4), Some(77));
         assert_eq!(working.stood(4, Some(3), ms(10)), None, "the first look");
-        assert_eq!(working.stood(4, Some(3), ms(2010)), Some((5, ms(2000))));
+        assert_eq!(working.stood(4, Some(3), ms(500)), Some((5, ms(490))));
+        assert_eq!(working.stood(4, Some(3), ms(900)), Some((5, ms(890))));
+        assert_eq!(working.stood(4, Some(3), ms(2010)), None, "nobody ran");
+        assert_eq!(working.stood(4, Some(3), ms(2015)), Some((5, ms(5))));
         assert_eq!(working.stood(4, Some(4), ms(2020)), None, "it works");
         assert_eq!(working.stood(4, Some(4), ms(2030)), Some((5, ms(10))));
         working.ends(5);
