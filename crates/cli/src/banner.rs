@@ -121,8 +121,12 @@ fn render(
             .as_deref()
             .map(|v| format!("={v}"))
             .unwrap_or_default();
+        let why = match *setting == crate::up::binlog() {
+            true => "what ROLLBACK TO SAVEPOINT undoes is not sent",
+            false => "yours",
+        };
         line(format!(
-            "  {:<58} # yours",
+            "  {:<58} # {why}",
             format!("{}{value}", setting.name)
         ));
     }

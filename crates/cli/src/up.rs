@@ -331,10 +331,14 @@ fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
     Ok(cluster)
 }
 
+/// What new clusters have.
+pub fn binlog() -> Setting {
+    Setting::new("log_bin", "binlog")
+}
+
 /// A server without a binary log sends what was rolled back to a savepoint, if that was set before the first change
 /// (docs/guarantees.md): new clusters have one, unless something else is said.
 fn with_binlog(given: Vec<Setting>) -> Vec<Setting> {
-    let binlog = Setting::new("log_bin", "binlog");
     let says = |name: &str| {
         let named = Setting::new(name, "");
         given.iter().any(|s| same_name(s, &named))
@@ -344,7 +348,7 @@ fn with_binlog(given: Vec<Setting>) -> Vec<Setting> {
         .any(says)
     {
         true => given,
-        false => std::iter::once(binlog).chain(given).collect(),
+        false => std::iter::once(binlog()).chain(given).collect(),
     }
 }
 
