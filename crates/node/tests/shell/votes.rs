@@ -555,6 +555,9 @@ fn the_last_one_stays_when_a_vote_of_before_comes_again() {
         two_of_three_fail(world);
         left_inconsistent(world, &world.db(1));
         let (last, third) = (world.db(2), world.db(3));
+        world.until("both have seen it go", || {
+            [&last, &third].iter().all(|db| db.size() == 2)
+        });
         third.disconnect();
         world.until("its log is all", || {
             last.stat("dromon_voters") == "1" && world.net.voters_settled(&last.addr)

@@ -18,7 +18,7 @@ fn who_waits_for_a_table_is_refused_where_an_applier_stands() {
         let (patient, _) = held_back(world, &c, 70, 1);
         std::thread::sleep(Duration::from_millis(1500));
         assert!(!patient.is_finished(), "nobody is in need of it");
-        c.holds.close(Point::ApplyStart);
+        c.holds.close_asleep(Point::ApplyStart);
         assert!(b.set(row(60), 1).is_committed());
         world.until("an applier stands", || {
             c.holds.waiting(Point::ApplyStart) > 0
@@ -49,7 +49,7 @@ fn so_is_who_waits_for_the_own_node_to_catch_up_but_later() {
     let options = "gcs.fc_limit=4;gcs.fc_single_primary=yes;evs.suspect_timeout=PT44S;evs.inactive_timeout=PT50S";
     run(2, options, LIMIT, |world| {
         let (a, b) = (world.db(1), world.db(2));
-        b.holds.close(Point::ApplyStart);
+        b.holds.close_asleep(Point::ApplyStart);
         let began = Instant::now();
         let writer = {
             let a = a.clone();
@@ -77,7 +77,7 @@ fn so_is_who_waits_for_the_own_node_to_catch_up_but_later() {
 fn who_has_a_place_behind_an_applier_that_stands_runs_again_there() {
     run(2, PATIENT, LIMIT, |world| {
         let (a, b) = (world.db(1), world.db(2));
-        b.holds.close(Point::ApplyStart);
+        b.holds.close_asleep(Point::ApplyStart);
         assert!(a.set(row(1), 1).is_committed());
         world.until("an applier stands", || {
             b.holds.waiting(Point::ApplyStart) > 0
@@ -99,7 +99,7 @@ fn who_has_a_place_behind_an_applier_that_stands_runs_again_there() {
 fn a_fragment_behind_an_applier_that_stands_ends_its_stream() {
     run(2, PATIENT, LIMIT, |world| {
         let (a, b) = (world.db(1), world.db(2));
-        b.holds.close(Point::ApplyStart);
+        b.holds.close_asleep(Point::ApplyStart);
         assert!(a.set(row(1), 1).is_committed());
         world.until("an applier stands", || {
             b.holds.waiting(Point::ApplyStart) > 0
@@ -123,7 +123,7 @@ fn who_runs_again_and_fails_as_everywhere_is_told_so() {
         for db in [&a, &b] {
             db.fail_at(row(70), DUPLICATE);
         }
-        b.holds.close(Point::ApplyStart);
+        b.holds.close_asleep(Point::ApplyStart);
         assert!(a.set(row(1), 1).is_committed());
         world.until("an applier stands", || {
             b.holds.waiting(Point::ApplyStart) > 0
@@ -148,7 +148,7 @@ fn given_up_and_failed(nodes: usize) {
             let n = if n == 2 { 3 } else { n };
             world.db(n).fail_at(row(70), DUPLICATE);
         }
-        b.holds.close(Point::ApplyStart);
+        b.holds.close_asleep(Point::ApplyStart);
         assert!(a.set(row(1), 1).is_committed());
         world.until("an applier stands", || {
             b.holds.waiting(Point::ApplyStart) > 0

@@ -46,8 +46,13 @@ pub enum Point {
 #[derive(Default)]
 struct Held {
     on: bool,
+    /// Who is held sleeps, as in a wait for a lock; else he runs now and then, as one who works.
+    sleeps: bool,
     waiting: usize,
 }
+
+/// How often one who works runs.
+const WORKS: Duration = Duration::from_millis(20);
 
 /// Which places are closed, and how long passing takes.
 #[derive(Default)]
@@ -61,9 +66,18 @@ pub struct Holds {
 }
 
 impl Holds {
-    /// Closes a place.
+    /// Closes a place: who comes there works on, to the eyes of the node.
     pub fn close(&self, point: Point) {
-        lock(&self.held).entry(point).or_default().on = true;
+        let mut held = lock(&self.held);
+        let held = held.entry(point).or_default();
+        (held.on, held.sleeps) = (true, false);
+    }
+
+    /// Closes a place: who comes there sleeps.
+    pub fn close_asleep(&self, point: Point) {
+        let mut held = lock(&self.held);
+        let held = held.entry(point).or_default();
+        (held.on, held.sleeps) = (true, true);
     }
 
     /// Opens it again.
@@ -115,11 +129,14 @@ impl Holds {
         }
         let mut held = lock(&self.held);
         held.entry(point).or_default().waiting += 1;
-        while held.get(&point).is_some_and(|h| h.on) {
-            held = self
-                .changed
-                .wait(held)
-                .unwrap_or_else(PoisonError::into_inner);
+        while let Some(sleeps) = held.get(&point).filter(|h| h.on).map(|h| h.sleeps) {
+            held = if sleeps {
+                let woken = self.changed.wait(held);
+                woken.unwrap_or_else(PoisonError::into_inner)
+            } else {
+                let woken = self.changed.wait_timeout(held, WORKS);
+                woken.unwrap_or_else(PoisonError::into_inner).0
+            };
         }
         held.entry(point).or_default().waiting -= 1;
     }
