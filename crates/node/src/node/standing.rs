@@ -61,7 +61,9 @@ impl Node {
     /// Has clients give way that an applier may wait for in vain.
     pub(super) fn look_for_cycles(&self) {
         let released = self.gates.released();
-        let runs = lock(&self.working).lowest(released).and_then(runs);
+        // Not under the lock, which each write set takes: that reads a file.
+        let thread = lock(&self.working).lowest(released);
+        let runs = thread.and_then(runs);
         let now = self.opened_at.elapsed();
         let stood = lock(&self.working).stood(released, runs, now);
         let Some((seqno, slept)) = stood.filter(|(_, slept)| *slept >= PATIENCE) else {

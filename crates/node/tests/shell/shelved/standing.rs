@@ -1,13 +1,14 @@
 //! Clients that an applier may wait for, and who wait themselves before they are ordered.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{LIMIT, PATIENT, all_have, all_is_over, held_back, shelve};
 use crate::chunks::{commit, end};
-use crate::toy::End;
 use crate::toy::holds::Point;
 use crate::toy::row;
-use crate::world::run;
+use crate::toy::{Db, End};
+use crate::world::{World, run};
 
 /// A server asks a client to give way only when an applier comes to its lock, and not one that gets it
 /// while the applier waits: behind the rollback of a stream that is shelved, or of one that runs again.
@@ -72,16 +73,22 @@ fn so_is_who_waits_for_the_own_node_to_catch_up_but_later() {
     });
 }
 
+/// n2, where the applier of what n1 wrote sleeps.
+fn an_applier_stands(world: &World) -> Arc<Db> {
+    let (a, b) = (world.db(1), world.db(2));
+    b.holds.close_asleep(Point::ApplyStart);
+    assert!(a.set(row(1), 1).is_committed());
+    world.until("an applier stands", || {
+        b.holds.waiting(Point::ApplyStart) > 0
+    });
+    b
+}
+
 /// It may have the row for which the applier waits.
 #[test]
 fn who_has_a_place_behind_an_applier_that_stands_runs_again_there() {
     run(2, PATIENT, LIMIT, |world| {
-        let (a, b) = (world.db(1), world.db(2));
-        b.holds.close_asleep(Point::ApplyStart);
-        assert!(a.set(row(1), 1).is_committed());
-        world.until("an applier stands", || {
-            b.holds.waiting(Point::ApplyStart) > 0
-        });
+        let b = an_applier_stands(world);
         let mut t = b.begin();
         t.put(row(70), 1).expect("a free row");
         let client = commit(t);
@@ -98,12 +105,7 @@ fn who_has_a_place_behind_an_applier_that_stands_runs_again_there() {
 #[test]
 fn a_fragment_behind_an_applier_that_stands_ends_its_stream() {
     run(2, PATIENT, LIMIT, |world| {
-        let (a, b) = (world.db(1), world.db(2));
-        b.holds.close_asleep(Point::ApplyStart);
-        assert!(a.set(row(1), 1).is_committed());
-        world.until("an applier stands", || {
-            b.holds.waiting(Point::ApplyStart) > 0
-        });
+        let b = an_applier_stands(world);
         let mut t = b.begin();
         t.put(row(70), 1).expect("a free row");
         assert_eq!(t.fragment(), Err(End::Deadlock));
@@ -123,11 +125,7 @@ fn who_runs_again_and_fails_as_everywhere_is_told_so() {
         for db in [&a, &b] {
             db.fail_at(row(70), DUPLICATE);
         }
-        b.holds.close_asleep(Point::ApplyStart);
-        assert!(a.set(row(1), 1).is_committed());
-        world.until("an applier stands", || {
-            b.holds.waiting(Point::ApplyStart) > 0
-        });
+        an_applier_stands(world);
         let mut t = b.begin();
         t.put(row(70), 1).expect("a free row");
         let client = commit(t);
@@ -143,16 +141,12 @@ fn who_runs_again_and_fails_as_everywhere_is_told_so() {
 /// A fragment that is rolled back at its origin, and fails on the others: all have the same.
 fn given_up_and_failed(nodes: usize) {
     run(nodes, PATIENT, LIMIT, move |world| {
-        let (a, b) = (world.db(1), world.db(2));
+        let b = world.db(2);
         for n in 1..nodes {
             let n = if n == 2 { 3 } else { n };
             world.db(n).fail_at(row(70), DUPLICATE);
         }
-        b.holds.close_asleep(Point::ApplyStart);
-        assert!(a.set(row(1), 1).is_committed());
-        world.until("an applier stands", || {
-            b.holds.waiting(Point::ApplyStart) > 0
-        });
+        an_applier_stands(world);
         let mut t = b.begin();
         t.put(row(70), 1).expect("a free row");
         assert_eq!(t.fragment(), Err(End::Deadlock));
