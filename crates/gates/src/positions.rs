@@ -249,10 +249,15 @@ impl Positions {
         self.paused_at
     }
 
-    /// Whether an event after `position` must wait for the end of a pause.
+    /// Whether `seqno` must wait for the end of a pause or a hold.
     pub fn held(&self, seqno: Seqno) -> bool {
-        let behind = |stop: Option<Seqno>| stop.is_some_and(|at| seqno > at);
-        behind(self.paused_at) || behind(self.hold_at)
+        self.paused_before(seqno) || self.hold_at.is_some_and(|at| seqno > at)
+    }
+
+    /// Whether `seqno` must wait for the end of a pause. A hold does not count: what ends it may come
+    /// behind.
+    pub fn paused_before(&self, seqno: Seqno) -> bool {
+        self.paused_at.is_some_and(|at| seqno > at)
     }
 
     /// What the apply gate saw.
@@ -333,6 +338,7 @@ mod tests {
         assert!(p.held(3));
         p.unhold(1);
         assert!(p.held(3), "that was another hold");
+        assert!(!p.paused_before(3), "it is no pause");
         p.unhold(2);
         assert!(!p.held(3));
     }

@@ -323,12 +323,28 @@ impl Gates {
         waiter: &Arc<Waiter>,
         interruptible: bool,
     ) -> Result<(), WaitError> {
+        self.wait_while(seqno, waiter, interruptible, |p| p.held(seqno))
+    }
+
+    /// Waits while `seqno` lies behind a pause, whatever else holds it back: for what has no place, and
+    /// must not be told amid a pause. [`WaitError::Closed`]: it never starts.
+    pub fn wait_not_paused(&self, seqno: Seqno, waiter: &Arc<Waiter>) -> Result<(), WaitError> {
+        self.wait_while(seqno, waiter, false, |p| p.paused_before(seqno))
+    }
+
+    fn wait_while(
+        &self,
+        seqno: Seqno,
+        waiter: &Arc<Waiter>,
+        interruptible: bool,
+        stopped: impl Fn(&Positions) -> bool,
+    ) -> Result<(), WaitError> {
         let mut inner = self.lock();
         loop {
             if inner.positions.is_beyond_end(seqno) {
                 return Err(WaitError::Closed);
             }
-            if !inner.positions.held(seqno) || inner.closed {
+            if !stopped(&inner.positions) || inner.closed {
                 return Ok(());
             }
             if interruptible && waiter.interrupted() {

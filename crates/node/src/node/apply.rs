@@ -145,16 +145,17 @@ impl Node {
         // What lies ahead waits for what others have yet to take, also in a pause.
         let ahead = matches!(value, Item::Chunk { .. }) && self.is_begun_ahead(seqno);
         self.queue.sets_aside(ahead);
-        // What a vote is about counts: it may lie before a pause.
-        let at = match &value {
-            Item::VoteRequest { seqno } | Item::VoteLost { seqno } => *seqno,
+        let held = match &value {
             // They have no place, and a server that learns amid a pause that it is no donor any more, or not synced, does
-            // not end the pause, or the desync that goes with it.
-            Item::View(view) if !view.primary => seqno + 1,
-            Item::Synced => seqno + 1,
-            _ => seqno,
+            // not end the pause, or the desync that goes with it. A donor's hold is not theirs: what ends it comes behind.
+            Item::Synced => self.gates.wait_not_paused(seqno + 1, waiter),
+            Item::View(v) if !v.primary => self.gates.wait_not_paused(seqno + 1, waiter),
+            // What a vote is about counts: it may lie before a pause.
+            Item::VoteRequest { seqno } | Item::VoteLost { seqno } => {
+                self.gates.wait_not_held(*seqno, waiter, false)
+            }
+            _ => self.gates.wait_not_held(seqno, waiter, false),
         };
-        let held = self.gates.wait_not_held(at, waiter, false);
         let ended = if held.is_err() && !matches!(value, Item::Final(_)) {
             self.stays_behind(seqno, &value);
             None

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use dromon_node::Outcome;
+
 use crate::chunks::{LIMIT, PATIENT, begin, commit, end, go_on, large, nothing_open};
+use crate::membership::begin_join;
 use crate::toy::holds::Point;
 use crate::toy::{Db, End, row};
 use crate::world::{World, run};
@@ -95,5 +98,37 @@ fn a_pause_at_the_origin_of_chunks_is_told() {
     run(3, PATIENT, LIMIT, |world| {
         let client = begin(world, large(&world.db(2), 1, 1));
         does_not_wait_for_ever(world, &world.db(2), client);
+    });
+}
+
+/// What it is to be told comes before the copy, behind which alone its hold ends.
+#[test]
+fn who_is_yet_to_be_told_that_it_is_synced_gives_a_copy() {
+    run(2, PATIENT, LIMIT, |world| {
+        // Its only applier is busy until it has been chosen.
+        let donor = world.joins_with(3, 1);
+        assert_eq!(donor.node().desync(), Outcome::Ok);
+        donor.holds.close(Point::ApplyStart);
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        world.until("its applier is busy", || {
+            donor.holds.waiting(Point::ApplyStart) == 1
+        });
+        let joiner = begin_join(world, 4, "n3");
+        world.until("it has a view with all of them", || world.db(1).size() == 4);
+        std::thread::sleep(Duration::from_millis(1500));
+        let chosen = || {
+            world
+                .report
+                .times(&donor.name, "Selected 2.0 (n3) as donor")
+        };
+        assert_eq!(chosen(), 0);
+        assert_eq!(donor.node().resync(), Outcome::Ok);
+        world.until("it is chosen", || chosen() == 1);
+        donor.holds.open(Point::ApplyStart);
+        world.synced(&joiner);
+        world.synced(&donor);
+        assert!(donor.set(row(2), 1).is_committed());
+        world.settle();
+        assert_eq!((joiner.read(row(1)), joiner.read(row(2))), (1, 1));
     });
 }
