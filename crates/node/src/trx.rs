@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -171,6 +171,15 @@ impl Trx {
     pub fn lock(&self) -> MutexGuard<'_, Body> {
         // A panic inside leaves a transaction that can still be rolled back.
         self.body.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same if nobody has it now. A client that writes to a disk has it as long as that takes.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, Body>> {
+        match self.body.try_lock() {
+            Ok(body) => Some(body),
+            Err(TryLockError::Poisoned(body)) => Some(body.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 

@@ -9,12 +9,17 @@ use dromon_writeset::Seqno;
 /// After a look this late the whole process did not run, so that nobody stood.
 const LATE: Duration = Duration::from_millis(500);
 
+/// After so long it is told who has left commit order and is not finished.
+const UNFINISHED: Duration = Duration::from_secs(10);
+
 /// Write sets that are taking their locks.
 #[derive(Debug, Default)]
 pub struct Working {
     /// The thread that is at each.
     work: BTreeMap<Seqno, u32>,
     stands: Option<Stands>,
+    /// The highest finished one, since when, and whether [`Working::unfinished`] has told of it.
+    finished: Option<(Seqno, Duration, bool)>,
 }
 
 /// The lowest unfinished event is one that takes its locks.
@@ -42,6 +47,21 @@ impl Working {
     /// to `released` is finished.
     pub fn lowest(&self, released: Seqno) -> Option<u32> {
         self.work.get(&(released + 1)).copied()
+    }
+
+    /// Which event has been the lowest unfinished one for [`UNFINISHED`]; told of each once.
+    pub fn unfinished(&mut self, released: Seqno, ordered: Seqno, now: Duration) -> Option<Seqno> {
+        match &mut self.finished {
+            Some((seqno, since, told)) if *seqno == released && ordered > released => {
+                let late = now >= *since + UNFINISHED && !*told;
+                *told |= late;
+                late.then_some(released + 1)
+            }
+            _ => {
+                self.finished = Some((released, now, false));
+                None
+            }
+        }
     }
 
     /// The write set at which this node stands still, and for how long its thread has slept there.
@@ -82,6 +102,20 @@ mod tests {
 
     const fn ms(n: u64) -> Duration {
         Duration::from_millis(n)
+    }
+
+    #[test]
+    fn what_stays_unfinished_is_told_once() {
+        let mut working = Working::default();
+        let mut at = |released, ordered, now| working.unfinished(released, ordered, ms(now));
+        assert_eq!(at(4, 4, 0), None);
+        assert_eq!(at(4, 4, 20_000), None, "nothing is to be finished");
+        assert_eq!(at(4, 6, 20_100), None);
+        assert_eq!(at(4, 6, 30_000), None);
+        assert_eq!(at(4, 7, 30_100), Some(5));
+        assert_eq!(at(4, 7, 50_000), None, "told");
+        assert_eq!(at(5, 7, 50_100), None);
+        assert_eq!(at(5, 7, 60_100), Some(6), "another one");
     }
 
     #[test]

@@ -275,6 +275,7 @@ impl Node {
         self.look_for_holders(&order);
         self.look_for_standstill();
         self.look_for_cycles();
+        self.look_for_unfinished();
         self.say_finished();
         // Tables of what was shelved and is through are opened, also if no applier has work.
         self.spare_applier();

@@ -528,6 +528,19 @@ impl Node {
                 return Outcome::TrxFail;
             }
             let local = trx.kind == Kind::Local && body.stage == Stage::Certified;
+            let left = body.stage == Stage::Left && body.depends_on >= 0 && body.ends();
+            if left && trx.kind == Kind::Local {
+                // A server does so when it has rolled back behind that. The others have it.
+                let seqno = body.seqno;
+                drop(body);
+                self.leave_inconsistent(&format!(
+                    "transaction {} at {} was rolled back here after it had left commit order (could its server not \
+                     write to its binary log?). It is committed on the other nodes",
+                    trx.id,
+                    self.at(seqno)
+                ));
+                return Outcome::TrxFail;
+            }
             (body.seqno, local, body.ends())
         };
         if seqno < 0 {
@@ -609,7 +622,7 @@ impl Node {
                 self.gates.cancel(seqno);
             }
         }
-        let committed = stage == Stage::Left && body.depends_on >= 0;
+        let committed = stage == Stage::Left && body.depends_on >= 0 && !body.failed_alike;
         if committed && body.ends() {
             self.counters.local_commits.fetch_add(1, Relaxed);
         }

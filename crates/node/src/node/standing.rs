@@ -38,19 +38,29 @@ fn this_thread() -> u32 {
     name.and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// How often a thread of this process has stopped running so far. None: it is not there, or no
-/// system of this kind.
+/// How often a thread of this process, which sleeps now, has stopped running so far. None: it does not
+/// sleep, or is not there, or no system of this kind.
 fn runs(thread: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
-    let counts = status.lines().filter(|l| l.contains("ctxt_switches"));
-    let counts = counts.filter_map(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok());
-    Some(counts.sum())
+    slept(&std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?)
+}
+
+/// The same, of the kernel's words about a thread. One that has a core for itself stops seldom, and one
+/// that waits for a disk (`D`) waits for no lock.
+fn slept(status: &str) -> Option<u64> {
+    let mut values = status.lines().filter_map(|l| l.split_once(':'));
+    let state = values.clone().find(|(name, _)| *name == "State")?.1;
+    let counts = values
+        .by_ref()
+        .filter(|(n, _)| n.ends_with("ctxt_switches"));
+    let counts = counts.filter_map(|(_, v)| v.trim().parse::<u64>().ok());
+    state.trim().starts_with('S').then(|| counts.sum())
 }
 
 impl Node {
     /// This thread takes locks for the write set at `seqno`.
     pub(super) fn work_begins(&self, seqno: Seqno) {
-        lock(&self.working).begins(seqno, THREAD.with(|t| *t));
+        let thread = THREAD.with(|t| *t);
+        lock(&self.working).begins(seqno, thread);
     }
 
     /// It has them.
@@ -75,9 +85,35 @@ impl Node {
         }
         if gone > 0 {
             self.note_now_and_then(&format!(
-                "the write set at seqno {seqno} waits for a lock that a client of this node may have, who is at its commit: \
-                 such clients give way. Who has a place already commits there; others are told of a deadlock \
+                "the write set at seqno {seqno} waits for a lock that a client of this node may have, who is at its commit, \
+                 or for the storage engine: such clients give way. Who has a place already commits there; others are told of a deadlock \
                  (error 1213), and may try again"
+            ));
+        }
+    }
+
+    /// Tells of a client of this node that has left commit order and is never finished: its server waits for
+    /// a full disk of its binary log, or could not write there. It has rolled the transaction back then, gives
+    /// it back to nobody, and everything behind it waits.
+    pub(super) fn look_for_unfinished(&self) {
+        let (released, ordered) = (self.gates.released(), self.gates.last_ordered());
+        let now = self.opened_at.elapsed();
+        let Some(seqno) = lock(&self.working).unfinished(released, ordered, now) else {
+            return;
+        };
+        for trx in self.trxs.all(|trx| trx.kind == Kind::Local) {
+            let Some(conn) = trx.try_lock().and_then(|body| {
+                (body.stage == Stage::Left && body.seqno == seqno).then_some(body.conn)
+            }) else {
+                continue;
+            };
+            self.warn(&format!(
+                "connection {conn}, transaction {}, at seqno {seqno} left commit order 10 s ago, and its server has not \
+                 finished it since: perhaps the disk of the binary log is full, or a write to it failed (see the lines \
+                 before). It is kept on the other nodes; here nothing behind it counts as committed, reads with \
+                 wsrep_sync_wait wait, and in time flow control stops the writers of all nodes. Make room there; if that \
+                 does not help, kill this server (SIGKILL) and start it again: it gets what it lacks from its log",
+                trx.id
             ));
         }
     }
@@ -85,7 +121,10 @@ impl Node {
     /// Has one give way to the applier at `seqno` if it may be in its way. `all`: whatever it
     /// waits for.
     fn gives_way_behind(&self, trx: &Trx, seqno: Seqno, all: bool) -> bool {
-        let mut body = trx.lock();
+        // The order waits for this: the next look finds who is busy now.
+        let Some(mut body) = trx.try_lock() else {
+            return false;
+        };
         if body.must_abort || body.refused {
             return false;
         }
@@ -93,6 +132,12 @@ impl Node {
             Stage::Waiting if all || trx.waits_for_table.load(Relaxed) => {
                 body.refused = true;
                 trx.waiter.interrupt();
+                true
+            }
+            // The end of one in chunks is still to come.
+            Stage::Chunked => {
+                drop(body);
+                self.abort(seqno, trx.id);
                 true
             }
             Stage::Certified if body.seqno > seqno => {
@@ -132,5 +177,19 @@ mod tests {
         drop(wake);
         sleeper.join().expect("no panic");
         assert_eq!(runs(0), None);
+    }
+
+    #[test]
+    fn who_computes_or_waits_for_a_disk_is_asked_to_give_way_by_nobody() {
+        let status = |state: &str| {
+            format!(
+                "Name:\tmariadbd\nState:\t{state}\nThreads:\t9\nvoluntary_ctxt_switches:\t40\n\
+                 nonvoluntary_ctxt_switches:\t2\n"
+            )
+        };
+        assert_eq!(slept(&status("S (sleeping)")), Some(42));
+        for state in ["R (running)", "D (disk sleep)"] {
+            assert_eq!(slept(&status(state)), None);
+        }
     }
 }

@@ -581,3 +581,46 @@ fn the_last_one_stays_when_a_vote_of_before_comes_again() {
         assert_eq!(again.node().phase(), Phase::Joined);
     });
 }
+
+/// The server's binary log could not be written, say: its engine rolled back what the others have.
+#[test]
+fn who_gives_its_place_on_twice_has_undone_what_the_others_have() {
+    run(3, "", LIMIT, |world| {
+        let odd = world.db(3);
+        let at = world.settle().seqno;
+        let mut t = odd.begin();
+        t.put(row(1), 1).expect("a free row");
+        assert_eq!(t.commit_undone(), Outcome::TrxFail);
+        left_inconsistent(world, &odd);
+        assert!(
+            world
+                .report
+                .times(&odd.name, "after it had left commit order")
+                > 0
+        );
+        for n in [1, 2] {
+            let db = world.db(n);
+            world.until("it is applied there", || db.read(row(1)) == 1);
+            assert!(db.position().seqno > at);
+        }
+        starts_anew(world, &odd);
+        world.settle();
+    });
+}
+
+#[test]
+fn who_is_not_finished_for_long_is_told_of() {
+    run(2, "", LIMIT, |world| {
+        let db = world.db(2);
+        db.holds.close(Point::ClientLeft);
+        let client = {
+            let db = db.clone();
+            std::thread::spawn(move || db.set(row(1), 1))
+        };
+        let said = || world.report.times(&db.name, "left commit order 10 s ago");
+        world.until("it is told", || said() > 0);
+        db.holds.open(Point::ClientLeft);
+        assert!(client.join().expect("no panic").is_committed());
+        assert_eq!(said(), 1);
+    });
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{LIMIT, PATIENT, all_have, all_is_over, held_back, shelve};
-use crate::chunks::{commit, end};
+use crate::chunks::{self, commit, end};
 use crate::toy::holds::Point;
 use crate::toy::row;
 use crate::toy::{Db, End};
@@ -102,6 +102,31 @@ fn who_has_a_place_behind_an_applier_that_stands_runs_again_there() {
     });
 }
 
+/// Its chunks wait until this node has applied the first of them, which lie behind the applier.
+#[test]
+fn so_does_a_large_one_that_is_out_in_chunks() {
+    run(2, chunks::PATIENT, LIMIT, |world| {
+        let b = an_applier_stands(world);
+        let mut t = b.begin();
+        for n in 100..400 {
+            t.put(row(n), 1).expect("a free row");
+        }
+        let trx = t.trx().expect("it wrote");
+        let client = commit(t);
+        world.until("its first chunk is ordered", || {
+            format!("{:?}", trx.lock().stage) == "Chunked"
+        });
+        world.until("it gives its rows back", || b.locked() == 0);
+        assert_eq!(format!("{:?}", trx.lock().stage), "Chunked");
+        assert!(!client.is_finished());
+        b.holds.open(Point::ApplyStart);
+        let replayed = matches!(end(client), End::Committed { replayed: true, .. });
+        assert!(replayed);
+        world.settle();
+        all_have(world, &[(1, 1), (100, 1), (399, 1)]);
+    });
+}
+
 #[test]
 fn a_fragment_behind_an_applier_that_stands_ends_its_stream() {
     run(2, PATIENT, LIMIT, |world| {
@@ -131,7 +156,9 @@ fn who_runs_again_and_fails_as_everywhere_is_told_so() {
         let client = commit(t);
         world.until("it gives its rows back", || b.locked() == 0);
         b.holds.open(Point::ApplyStart);
+        let before = b.count("local_commits");
         assert_eq!(end(client), End::Deadlock, "it is committed nowhere");
+        assert_eq!(b.count("local_commits"), before);
         world.settle();
         assert_eq!(world.members().len(), 2);
         all_have(world, &[(1, 1), (70, 0)]);
