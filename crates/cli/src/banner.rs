@@ -121,10 +121,9 @@ fn render(
             .as_deref()
             .map(|v| format!("={v}"))
             .unwrap_or_default();
-        let why = match *setting == crate::up::binlog() {
-            true => "what ROLLBACK TO SAVEPOINT undoes is not sent",
-            false => "yours",
-        };
+        let own = crate::up::binlog().into_iter();
+        let why = own.filter(|(s, _)| s == setting).map(|(_, why)| why);
+        let why = why.last().unwrap_or("yours");
         line(format!(
             "  {:<58} # {why}",
             format!("{}{value}", setting.name)

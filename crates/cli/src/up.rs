@@ -331,13 +331,27 @@ fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// What new clusters have.
-pub fn binlog() -> Setting {
-    Setting::new("log_bin", "binlog")
+/// What new clusters have, and why.
+pub fn binlog() -> [(Setting, &'static str); 3] {
+    [
+        (
+            Setting::new("log_bin", "binlog"),
+            "what ROLLBACK TO SAVEPOINT undoes is not sent",
+        ),
+        (
+            Setting::new("log_bin_trust_function_creators", "1"),
+            "without SUPER, CREATE FUNCTION would fail on one node",
+        ),
+        (
+            Setting::new("binlog_expire_logs_seconds", "604800"),
+            "a week: without it they fill the disk",
+        ),
+    ]
 }
 
 /// A server without a binary log sends what was rolled back to a savepoint, if that was set before the first change
-/// (docs/guarantees.md): new clusters have one, unless something else is said.
+/// (docs/guarantees.md): new clusters have one, unless something else is said. A server that has one refuses CREATE
+/// FUNCTION to users without SUPER, but not to its appliers.
 fn with_binlog(given: Vec<Setting>) -> Vec<Setting> {
     let says = |name: &str| {
         let named = Setting::new(name, "");
@@ -348,7 +362,11 @@ fn with_binlog(given: Vec<Setting>) -> Vec<Setting> {
         .any(says)
     {
         true => given,
-        false => std::iter::once(binlog()).chain(given).collect(),
+        false => {
+            let own = binlog().into_iter().map(|(setting, _)| setting);
+            let own = own.filter(|s| !given.iter().any(|g| same_name(g, s)));
+            own.collect::<Vec<_>>().into_iter().chain(given).collect()
+        }
     }
 }
 
@@ -469,10 +487,18 @@ mod tests {
             let all = with_binlog(given.collect()).into_iter();
             all.map(|s| s.name).collect()
         };
-        assert_eq!(names(&[]), ["log_bin"]);
+        let own = [
+            "log_bin",
+            "log_bin_trust_function_creators",
+            "binlog_expire_logs_seconds",
+        ];
+        assert_eq!(names(&[]), own);
+        let more = [&own[..], &["max_connections"]].concat();
+        assert_eq!(names(&["max_connections=7"]), more);
+        let given = "log-bin-trust-function-creators=0";
         assert_eq!(
-            names(&["max_connections=7"]),
-            ["log_bin", "max_connections"]
+            names(&[given]),
+            [own[0], own[2], "log-bin-trust-function-creators"]
         );
         for other in ["skip-log-bin", "log-bin=mine", "LOG_BIN=0"] {
             assert_eq!(names(&[other]).len(), 1, "{other}");
@@ -619,7 +645,8 @@ mod tests {
         let (_, _, said) = up(&[]);
         assert_eq!(said, "", "nothing was given");
         let (all, options, said) = up(&["--reset-settings", "--", "plugin_load_add=c"]);
-        assert_eq!((&*all, &*options), ("log_bin=binlog plugin_load_add=c", ""));
+        let own = binlog().map(|(s, _)| format!("{}={} ", s.name, s.value.unwrap_or_default()));
+        assert_eq!((all, &*options), (own.concat() + "plugin_load_add=c", ""));
         assert!(
             said.contains("are dropped: max_connections=9 SQL-mode= wsrep_provider_options"),
             "{said}"
