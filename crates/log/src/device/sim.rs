@@ -297,10 +297,18 @@ impl State {
 
     /// Frees files that nothing can reach any more.
     fn forget_files(&mut self) {
+        let named: BTreeSet<u64> = self.names.values().copied().collect();
         if self.pending_names.is_empty() {
-            let names = &self.names;
             self.files
-                .retain(|id, f| f.handles > 0 || names.values().any(|n| n == id));
+                .retain(|id, f| f.handles > 0 || named.contains(id));
+        }
+    }
+
+    /// The same of one file.
+    fn forget_file(&mut self, id: u64) {
+        let closed = self.files.get(&id).is_some_and(|f| f.handles == 0);
+        if closed && self.pending_names.is_empty() && !self.names.values().any(|n| *n == id) {
+            self.files.remove(&id);
         }
     }
 
@@ -613,7 +621,7 @@ impl Drop for SimFile {
             && let Some(file) = s.files.get_mut(&self.id)
         {
             file.handles -= 1;
-            s.forget_files();
+            s.forget_file(self.id);
         }
     }
 }
