@@ -5,6 +5,11 @@
 //! writes the position to its log and ends; it never loads a provider. This
 //! runs while the starting server has not opened its engines yet. With
 //! wsrep_sst_method=mysqldump it opens them first: nobody can ask them then.
+//!
+//! It is asked without its binary log. A server that has one takes from it what to keep of the transactions
+//! that were prepared, and appliers prepare in any order: where the binary log reaches further than the
+//! engine's own log (`innodb_flush_log_at_trx_commit` 0 or 2), it would keep a later one without an earlier
+//! one, and its position says that it has both. Without, it keeps what follows its position without a gap.
 
 use std::fs;
 use std::path::Path;
@@ -27,6 +32,9 @@ const DROPPED: [(&str, bool); 6] = [
     ("pid-file", true),
     ("socket", true),
 ];
+
+/// A server without its binary log ends with these words where transactions of its own (`wsrep_on=0`) are prepared.
+const PREPARED: &str = "prepared transactions!";
 
 /// How often whoever started the server hears that it takes longer.
 const TOLD: Duration = Duration::from_secs(5);
@@ -67,10 +75,24 @@ pub(crate) fn position(
         }
     };
     remove();
-    say("asking the storage engine for its position (--wsrep-recover)");
-    let outcome = run(&exe, &args, &log, manager).and_then(|()| read_position(Path::new(&log)));
-    remove();
-    outcome
+    say("asking the storage engine for its position (--wsrep-recover --skip-log-bin)");
+    let ask = |args: &[String]| {
+        let outcome = run(&exe, args, &log, manager).and_then(|()| read_position(Path::new(&log)));
+        remove();
+        outcome
+    };
+    let with_binlog = args.clone();
+    args.push("--skip-log-bin".into());
+    let outcome = ask(&args);
+    match &outcome {
+        Err(why) if why.contains(PREPARED) && !manager.told_to_stop() => {
+            say(
+                "it has prepared what was not replicated, which its binary log decides: asking again with that",
+            );
+            ask(&with_binlog)
+        }
+        _ => outcome,
+    }
 }
 
 /// Whether this process has opened the files of the storage engine.
