@@ -122,8 +122,8 @@ fn render(
             .map(|v| format!("={v}"))
             .unwrap_or_default();
         let own = crate::up::binlog().into_iter();
-        let why = own.filter(|(s, _)| s == setting).map(|(_, why)| why);
-        let why = why.last().unwrap_or("yours");
+        let mut why = own.filter(|(s, _)| s == setting).map(|(_, why)| why);
+        let why = why.next().unwrap_or("yours");
         line(format!(
             "  {:<58} # {why}",
             format!("{}{value}", setting.name)
