@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(at(4, 4, 0), None);
         assert_eq!(at(4, 4, 20_000), None, "nothing is to be finished");
         assert_eq!(at(4, 6, 20_100), None);
-        assert_eq!(at(4, 6, 30_000), None);
+        assert_eq!(at(4, 6, 29_900), None);
         assert_eq!(at(4, 7, 30_100), Some(5));
         assert_eq!(at(4, 7, 50_000), None, "told");
         assert_eq!(at(5, 7, 50_100), None);
