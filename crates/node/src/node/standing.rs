@@ -109,8 +109,8 @@ impl Node {
             };
             self.warn(&format!(
                 "connection {conn}, transaction {}, at seqno {seqno} left commit order 10 s ago, and its server has not \
-                 finished it since: perhaps the disk of the binary log is full, or a write to it failed (see the lines \
-                 before). It is kept on the other nodes; here nothing behind it counts as committed, reads with \
+                 finished it since: perhaps the disk of the binary log is full, a write to it failed (see the lines \
+                 before), or the client was ended amid its COMMIT (max_statement_time). It is kept on the other nodes; here nothing behind it counts as committed, reads with \
                  wsrep_sync_wait wait, and in time flow control stops the writers of all nodes. Make room there; if that \
                  does not help, kill this server (SIGKILL) and start it again: it gets what it lacks from its log",
                 trx.id
