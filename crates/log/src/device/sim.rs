@@ -297,8 +297,8 @@ impl State {
 
     /// Frees files that nothing can reach any more.
     fn forget_files(&mut self) {
-        let named: BTreeSet<u64> = self.names.values().copied().collect();
         if self.pending_names.is_empty() {
+            let named: BTreeSet<u64> = self.names.values().copied().collect();
             self.files
                 .retain(|id, f| f.handles > 0 || named.contains(id));
         }

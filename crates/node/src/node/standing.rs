@@ -47,11 +47,9 @@ fn runs(thread: u32) -> Option<u64> {
 /// The same, of the kernel's words about a thread. One that has a core for itself stops seldom, and one
 /// that waits for a disk (`D`) waits for no lock.
 fn slept(status: &str) -> Option<u64> {
-    let mut values = status.lines().filter_map(|l| l.split_once(':'));
+    let values = status.lines().filter_map(|l| l.split_once(':'));
     let state = values.clone().find(|(name, _)| *name == "State")?.1;
-    let counts = values
-        .by_ref()
-        .filter(|(n, _)| n.ends_with("ctxt_switches"));
+    let counts = values.filter(|(n, _)| n.ends_with("ctxt_switches"));
     let counts = counts.filter_map(|(_, v)| v.trim().parse::<u64>().ok());
     state.trim().starts_with('S').then(|| counts.sum())
 }
