@@ -109,6 +109,23 @@ fn table(status: &ClusterStatus) -> String {
     for large in large_transactions(&status.nodes) {
         out.push_str(&format!("under way: {large}\n"));
     }
+    let lacks = |node: &&NodeStatus| {
+        let wsrep = node.wsrep.as_ref();
+        wsrep.is_some_and(|w| w.get("wsrep_dromon_binary_log") == "false")
+    };
+    let lacking: Vec<&str> = status
+        .nodes
+        .iter()
+        .filter(lacks)
+        .map(|n| &*n.name)
+        .collect();
+    if !lacking.is_empty() {
+        out.push_str(&format!(
+            "no binary log (log_bin) on {}: what was rolled back to a savepoint may reach the other nodes \
+             (docs/guarantees.md); set it on all nodes\n",
+            lacking.join(", ")
+        ));
+    }
     for node in &status.nodes {
         if let Some(why) = node
             .silence
@@ -203,6 +220,28 @@ mod tests {
         let all = large_transactions(&nodes);
         assert_eq!(all, [&held, two, "and 3 smaller ones"]);
         assert_eq!(large_transactions(&[node("db1", "")]), [""; 0]);
+    }
+
+    #[test]
+    fn servers_without_a_binary_log_are_named() {
+        let node = |name: &str, has: &str| NodeStatus {
+            name: name.into(),
+            pid: Some(1),
+            process: ProcessView::Running,
+            wsrep: Some(WsrepStatus::from_rows(vec![(
+                "wsrep_dromon_binary_log".into(),
+                has.into(),
+            )])),
+            silence: None,
+        };
+        let text = |has: [&str; 2]| {
+            let nodes = vec![node("db1", has[0]), node("db2", has[1])];
+            table(&ClusterStatus::judge(nodes, None))
+        };
+        assert!(text(["false", "false"]).contains("no binary log (log_bin) on db1, db2: "));
+        assert!(text(["true", "false"]).contains("no binary log (log_bin) on db2: "));
+        // A peer's does not tell.
+        assert!(!text(["true", ""]).contains("binary log"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //!                              v
 //!        apply gate    enter when released >= depends_on     leave: release(seqno)
 //!        commit gate   enter when left == seqno - 1          leave: leave(seqno)
+//!                      (some: when released == seqno - 1)
 //!
 //!   left      every seqno up to here has left the commit gate
 //!   released  every seqno up to here is finished: durable and visible
@@ -30,5 +31,5 @@ mod waiter;
 
 pub use positions::{ApplyStats, Positions, Seqno};
 pub use queue::{ApplyQueue, Popped, QueueItem, QueueStats};
-pub use shell::{Gates, WaitError};
+pub use shell::{Before, Gates, WaitError};
 pub use waiter::Waiter;

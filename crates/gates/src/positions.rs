@@ -17,6 +17,8 @@ pub struct Positions {
     cancelled: BTreeSet<Seqno>,
     /// Seqnos above `released` that are finished already.
     finished: BTreeSet<Seqno>,
+    /// The lowest above `released` that passes the commit gate and is never finished.
+    passed: Option<Seqno>,
     paused_at: Option<Seqno>,
     /// A second stop, independent of the pause.
     hold_at: Option<Seqno>,
@@ -52,6 +54,7 @@ impl Positions {
             released: position,
             cancelled: BTreeSet::new(),
             finished: BTreeSet::new(),
+            passed: None,
             paused_at: None,
             hold_at: None,
             leaves: false,
@@ -69,13 +72,14 @@ impl Positions {
         let cancelled = self.cancelled.split_off(&(position + 1));
         let mut finished = self.finished.split_off(&(position + 1));
         finished.retain(|seqno| cancelled.contains(seqno));
+        let passed = cancelled.iter().find(|s| !finished.contains(s)).copied();
         let not_before = |at: Option<Seqno>| at.map(|at| at.max(position));
         let (paused_at, stats) = (not_before(self.paused_at), self.stats);
         let (leaves, ends_at) = (self.leaves, not_before(self.ends_at));
         *self = Positions::new(position);
         (self.ordered, self.paused_at, self.stats) = (ordered, paused_at, stats);
         (self.leaves, self.ends_at) = (leaves, ends_at);
-        (self.cancelled, self.finished) = (cancelled, finished);
+        (self.cancelled, self.finished, self.passed) = (cancelled, finished, passed);
         while self.cancelled.remove(&(self.left + 1)) {
             self.left += 1;
         }
@@ -107,6 +111,14 @@ impl Positions {
         self.left + 1 == seqno
     }
 
+    /// Whether everything before `seqno` has left the commit gate and is finished, but for what is never
+    /// finished here and what lies behind that.
+    pub fn is_alone(&self, seqno: Seqno) -> bool {
+        let end = self.ends_at.map(|at| at + 1);
+        let first_open = [Some(seqno), self.passed, end].into_iter().flatten().min();
+        self.left + 1 >= seqno && first_open.is_some_and(|first| self.released + 1 >= first)
+    }
+
     /// `seqno` leaves the commit gate. Answers whether it was its turn; if it
     /// was not, nothing changes.
     pub fn leave(&mut self, seqno: Seqno) -> bool {
@@ -135,7 +147,7 @@ impl Positions {
 
     /// `seqno` has nothing to do: it passes both gates when its turn comes.
     pub fn cancel(&mut self, seqno: Seqno) {
-        self.pass_commit(seqno);
+        self.pass(seqno);
         self.release(seqno);
         self.advance_released();
     }
@@ -143,6 +155,18 @@ impl Positions {
     /// `seqno` passes the commit gate when its turn comes, but is never
     /// finished: the node is going down and must not claim to have it.
     pub fn pass_commit(&mut self, seqno: Seqno) {
+        if seqno > self.released && !self.finished.contains(&seqno) {
+            self.passed = Some(self.passed.map_or(seqno, |at| at.min(seqno)));
+        }
+        self.pass(seqno);
+    }
+
+    /// What is not finished now may never be, wherever it is.
+    pub fn nothing_more_is_sure(&mut self) {
+        self.passed = Some(self.released + 1);
+    }
+
+    fn pass(&mut self, seqno: Seqno) {
         if seqno > self.left && !self.leave(seqno) {
             self.cancelled.insert(seqno);
         }
@@ -321,6 +345,42 @@ mod tests {
         assert_eq!((p.left(), p.released()), (8, 6));
         p.release(7);
         assert_eq!(p.released(), 8);
+    }
+
+    #[test]
+    fn one_is_alone_when_all_before_are_finished_that_ever_will_be() {
+        let mut p = Positions::new(0);
+        (1..=9).for_each(|s| p.ordered(s));
+        assert!(p.is_alone(1) && !p.is_alone(2));
+        (1..=3).for_each(|s| assert!(p.leave(s)));
+        assert!(p.may_commit(4) && !p.is_alone(4));
+        p.release(2);
+        p.release(3);
+        assert!(!p.is_alone(4), "1 is not finished");
+        p.release(1);
+        assert!(p.is_alone(4));
+        // Nobody will finish 5, so 6 and 8 need not wait for it, but for 4.
+        assert!(p.leave(4));
+        p.pass_commit(5);
+        assert!(p.may_commit(6) && !p.is_alone(6));
+        p.release(4);
+        assert!(p.is_alone(6));
+        assert!(p.leave(6));
+        assert!(!p.is_alone(8), "7 has not had its turn");
+        assert!(p.leave(7));
+        assert!(p.is_alone(8));
+        p.reset(7);
+        assert!(p.is_alone(8));
+        assert!(p.leave(8));
+        assert!(!p.is_alone(9), "the copy has brought 5");
+        p.end_at(7);
+        assert!(p.is_alone(9), "8 is never finished");
+
+        let mut p = Positions::new(0);
+        (1..=3).for_each(|s| p.ordered(s));
+        assert!(p.leave(1) && !p.is_alone(2));
+        p.nothing_more_is_sure();
+        assert!(p.is_alone(2) && !p.is_alone(3));
     }
 
     #[test]

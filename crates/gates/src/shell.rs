@@ -18,6 +18,15 @@ pub enum WaitError {
     Closed,
 }
 
+/// What must have become of everything before, for one to pass the commit gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Before {
+    /// It has left the gate; its database may still be busy with it.
+    Left,
+    /// It is finished, too.
+    Finished,
+}
+
 /// [`Positions`] with threads waiting on them.
 ///
 /// Each wait registers its own [`Waiter`], so that a step wakes exactly the
@@ -30,7 +39,7 @@ pub struct Gates {
 #[derive(Debug)]
 struct Inner {
     positions: Positions,
-    commit: HashMap<Seqno, Arc<Waiter>>,
+    commit: HashMap<Seqno, (Arc<Waiter>, Before)>,
     released: BTreeMap<Seqno, Vec<Arc<Waiter>>>,
     resumed: Vec<Arc<Waiter>>,
     closed: bool,
@@ -114,11 +123,12 @@ impl Gates {
         self.lock().positions.left()
     }
 
-    /// Waits until `seqno` is delivered and next through the commit gate. With
-    /// `interruptible`, an interrupt of the waiter ends the wait.
+    /// Waits until `seqno` is delivered and next through the commit gate, and `before` is true of all
+    /// before it. With `interruptible`, an interrupt of the waiter ends the wait.
     pub fn wait_commit_turn(
         &self,
         seqno: Seqno,
+        before: Before,
         waiter: &Arc<Waiter>,
         interruptible: bool,
     ) -> Result<(), WaitError> {
@@ -129,7 +139,7 @@ impl Gates {
                 inner.commit.remove(&seqno);
                 return Err(WaitError::Closed);
             }
-            if delivered && inner.positions.left() + 1 >= seqno {
+            if delivered && inner.may_enter(seqno, before) {
                 inner.commit.remove(&seqno);
                 return Ok(());
             }
@@ -137,7 +147,7 @@ impl Gates {
                 inner.commit.remove(&seqno);
                 return Err(WaitError::Interrupted);
             }
-            inner.commit.insert(seqno, waiter.clone());
+            inner.commit.insert(seqno, (waiter.clone(), before));
             drop(inner);
             waiter.wait(interruptible, None);
             inner = self.lock();
@@ -180,6 +190,13 @@ impl Gates {
     pub fn pass_commit(&self, seqno: Seqno) {
         let mut inner = self.lock();
         inner.positions.pass_commit(seqno);
+        wake_due(inner);
+    }
+
+    /// What has left the commit gate may never be finished here: nobody waits there for that.
+    pub fn nothing_more_is_sure(&self) {
+        let mut inner = self.lock();
+        inner.positions.nothing_more_is_sure();
         wake_due(inner);
     }
 
@@ -255,6 +272,7 @@ impl Gates {
             if inner.positions.ends_at().is_some() {
                 inner.wake_resumed();
             }
+            wake_due(inner);
             at
         };
         match self.wait_released(at, waiter, false, None) {
@@ -298,6 +316,7 @@ impl Gates {
         let mut inner = self.lock();
         inner.positions.end_at_pause();
         inner.wake_resumed();
+        wake_due(inner);
     }
 
     /// Where the node ends, if it left amid a pause, or has ended.
@@ -385,7 +404,10 @@ impl Gates {
 /// takes it first of all.
 fn wake_due(mut inner: MutexGuard<'_, Inner>) {
     let next = inner.positions.left() + 1;
-    let commit = inner.commit.get(&next).cloned();
+    let commit = match inner.commit.get(&next) {
+        Some((waiter, before)) if inner.may_enter(next, *before) => Some(waiter.clone()),
+        _ => None,
+    };
     let after = inner.positions.released() + 1;
     let due = match inner.released.first_key_value() {
         Some((first, _)) if *first < after => {
@@ -401,6 +423,13 @@ fn wake_due(mut inner: MutexGuard<'_, Inner>) {
 }
 
 impl Inner {
+    fn may_enter(&self, seqno: Seqno, before: Before) -> bool {
+        match before {
+            Before::Left => self.positions.left() + 1 >= seqno,
+            Before::Finished => self.positions.is_alone(seqno),
+        }
+    }
+
     fn forget_released(&mut self, seqno: Seqno, waiter: &Arc<Waiter>) {
         if let Some(waiters) = self.released.get_mut(&seqno) {
             waiters.retain(|w| !Arc::ptr_eq(w, waiter));
@@ -417,7 +446,7 @@ impl Inner {
     }
 
     fn wake_all(&mut self) {
-        for waiter in self.commit.values() {
+        for (waiter, _) in self.commit.values() {
             waiter.wake();
         }
         for waiter in self.released.values().flatten() {
@@ -441,11 +470,19 @@ mod tests {
 
     /// A thread that waits for the turn of `seqno` in commit order.
     fn waits(gates: &Arc<Gates>, seqno: Seqno) -> mpsc::Receiver<Result<(), WaitError>> {
+        waits_for(gates, seqno, Before::Left)
+    }
+
+    fn waits_for(
+        gates: &Arc<Gates>,
+        seqno: Seqno,
+        before: Before,
+    ) -> mpsc::Receiver<Result<(), WaitError>> {
         let (tell, told) = mpsc::channel();
         let gates = gates.clone();
         thread::spawn(move || {
             let waiter = Arc::new(Waiter::new());
-            let _ = tell.send(gates.wait_commit_turn(seqno, &waiter, false));
+            let _ = tell.send(gates.wait_commit_turn(seqno, before, &waiter, false));
         });
         told
     }
@@ -499,6 +536,27 @@ mod tests {
         gates.restart(20);
         gates.ordered(21);
         assert_eq!(waits(&gates, 21).recv_timeout(LONG), Ok(Ok(())));
+    }
+
+    #[test]
+    fn one_may_wait_until_those_before_are_finished() {
+        let gates = Arc::new(Gates::new(10));
+        (11..=15).for_each(|s| gates.ordered(s));
+        let alone = waits_for(&gates, 13, Before::Finished);
+        gates.leave(11);
+        gates.leave(12);
+        gates.release(12);
+        assert!(alone.recv_timeout(SOON).is_err(), "11 is not finished");
+        gates.release(11);
+        assert_eq!(alone.recv_timeout(LONG), Ok(Ok(())));
+        gates.leave(13);
+        assert_eq!(waits(&gates, 14).recv_timeout(LONG), Ok(Ok(())));
+        gates.leave(14);
+        let alone = waits_for(&gates, 15, Before::Finished);
+        assert!(alone.recv_timeout(SOON).is_err());
+        // The node ends before what 15 waits for.
+        gates.close_at(12);
+        assert_eq!(alone.recv_timeout(LONG), Ok(Err(WaitError::Closed)));
     }
 
     #[test]

@@ -86,6 +86,13 @@ pub trait Database: Send + Sync {
         false
     }
 
+    /// Whether the database writes a log of its own behind commit order, in groups: a client that is
+    /// ended while it waits there for one before it to be finished takes all behind it along.
+    /// Does not change. Asked at each commit of a client. Must not block.
+    fn has_binary_log(&self) -> bool {
+        false
+    }
+
     /// The node is not up yet, and `doing` says why, in a few words. Comes every few
     /// seconds (at least every ten) from the call of connect until the node has caught
     /// up for the first time: for whoever has started this process and would give

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dromon_node::tcp::Tcp;
-use dromon_node::{Node, Outcome, Phase, Setup, Trx};
+use dromon_node::{Database, Node, Outcome, Phase, Setup, Trx};
 use dromon_writeset::{Flags, KeyType as NodeKeyType};
 use dromon_wsrep::{
     DataType, Gtid, InitArgs, KeyType, LogLevel, Parameter, Provider, RecvContext, ReplayContext,
@@ -89,6 +89,12 @@ impl Provider for Dromon {
         };
         let manager = Arc::new(ServiceManager::of_environment());
         let db = Arc::new(ServerLog::new(server.clone(), manager.clone()));
+        if !db.has_binary_log() {
+            let message = "this server has no binary log (log_bin): what a transaction rolls back to a savepoint set \
+                           before its first change it may send all the same, and the other nodes then have rows that \
+                           it has not. Set log_bin on all nodes";
+            server.log(LogLevel::Info, message);
+        }
         match Node::open(
             db,
             Box::new(Tcp::new(Arc::new(ServerHost::new(server.clone(), manager)))),

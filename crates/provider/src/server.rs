@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Once, OnceLock};
 
 use bytes::Bytes;
 use dromon_node::spool::MapFile;
@@ -20,11 +20,16 @@ use crate::notify::ServiceManager;
 pub(crate) struct ServerLog {
     server: Server,
     manager: Arc<ServiceManager>,
+    binary_log: OnceLock<bool>,
 }
 
 impl ServerLog {
     pub(crate) fn new(server: Server, manager: Arc<ServiceManager>) -> Self {
-        ServerLog { server, manager }
+        ServerLog {
+            server,
+            manager,
+            binary_log: OnceLock::new(),
+        }
     }
 }
 
@@ -52,6 +57,13 @@ impl Database for ServerLog {
             });
             false
         })
+    }
+
+    /// `log_bin`, which does not change while a server runs.
+    fn has_binary_log(&self) -> bool {
+        *self
+            .binary_log
+            .get_or_init(|| dromon_wsrep::process::flag(c"opt_bin_log").unwrap_or(true))
     }
 
     fn still_starting(&self, doing: &str) {

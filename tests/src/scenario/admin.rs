@@ -212,26 +212,14 @@ fn flush_for(version: &str) -> &'static str {
     }
 }
 
-/// Clients of db1 are killed in the middle of their commits. What was
-/// acknowledged is there; what was not may be there only if its COMMIT was cut.
+/// Clients of db1 are killed in the middle of their commits.
 pub fn kills(case: &mut Case) -> anyhow::Result<()> {
-    const CLIENTS: u32 = 6;
-    set_up(
-        case,
-        &[
-            "CREATE TABLE t (id INT PRIMARY KEY, v BIGINT NOT NULL)",
-            "INSERT INTO t SELECT seq, 0 FROM seq_1_to_6",
-            "CREATE TABLE l (client INT, n BIGINT, PRIMARY KEY (client, n))",
-        ],
-    )?;
+    const CLIENTS: usize = 6;
+    set_up_ends(case, CLIENTS)?;
     let stop = Arc::new(AtomicBool::new(false));
+    let clients = (0..CLIENTS).map(|_| (0, &[] as &[f64]));
+    let clients = start_ended(case, clients, &stop);
     let kills = Arc::new(AtomicU64::new(0));
-    let clients: Vec<_> = (1..=CLIENTS)
-        .map(|client| {
-            let (node, db, stop) = (case.node(0), case.db.clone(), Arc::clone(&stop));
-            thread::spawn(move || killed_client(&node, &db, client, &stop))
-        })
-        .collect();
     let killer = {
         let (mut session, stop, kills) = (case.session(0)?, Arc::clone(&stop), Arc::clone(&kills));
         thread::spawn(move || killer(&mut session, &stop, &kills))
@@ -241,16 +229,106 @@ pub fn kills(case: &mut Case) -> anyhow::Result<()> {
     killer
         .join()
         .map_err(|_| anyhow::anyhow!("the killer panicked"))??;
-    let mut sum = (0, 0);
-    for (client, thread) in (1..=CLIENTS).zip(clients) {
-        let (acknowledged, unknown) = thread
+    let sum = ended_right(case, clients)?;
+    let kills = kills.load(Ordering::Relaxed);
+    ensure!(
+        kills >= least(case.options.seconds),
+        "{kills} clients were killed in COMMIT"
+    );
+    case.note(format!(
+        "{} acknowledged, {} cut in COMMIT, {kills} kills",
+        sum.acknowledged, sum.unknown
+    ));
+    Ok(())
+}
+
+/// Limits of a statement, in seconds: about as long as a commit takes.
+const LIMITS: &[f64] = &[0.0005, 0.001, 0.002, 0.004, 0.008, 0.0];
+
+/// `max_statement_time` ends clients of all nodes in the middle of their commits; half of the time each
+/// transaction of a binary log, if there is one, is synced.
+pub fn limits(case: &mut Case) -> anyhow::Result<()> {
+    const CLIENTS: usize = 12;
+    set_up_ends(case, CLIENTS)?;
+    let before = ask::<String>(case, 0, "SELECT CAST(@@GLOBAL.sync_binlog AS CHAR)")?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients = start_ended(case, (0..CLIENTS).map(|i| (i % 3, LIMITS)), &stop);
+    for synced in ["0", "1", &before] {
+        for node in 0..3 {
+            case.session(node)?
+                .exec(&format!("SET GLOBAL sync_binlog = {synced}"))?;
+        }
+        thread::sleep(case.options.seconds / 3);
+    }
+    stop.store(true, Ordering::Relaxed);
+    let sum = ended_right(case, clients)?;
+    // Hardly any in COMMIT: whom the time ends there, a server tells so only where it waits.
+    ensure!(
+        sum.limited >= least(case.options.seconds),
+        "{} met their limit",
+        sum.limited
+    );
+    case.note(format!(
+        "{} acknowledged, {} met their limit, {} of those in COMMIT",
+        sum.acknowledged, sum.limited, sum.unknown
+    ));
+    Ok(())
+}
+
+fn set_up_ends(case: &Case, clients: usize) -> anyhow::Result<()> {
+    let rows = format!("INSERT INTO t SELECT seq, 0 FROM seq_1_to_{clients}");
+    set_up(
+        case,
+        &[
+            "CREATE TABLE t (id INT PRIMARY KEY, v BIGINT NOT NULL)",
+            &rows,
+            "CREATE TABLE l (client INT, n BIGINT, PRIMARY KEY (client, n))",
+        ],
+    )
+}
+
+/// What a client was told.
+#[derive(Default)]
+struct Ended {
+    acknowledged: u64,
+    /// Cut in COMMIT.
+    unknown: u64,
+    /// Ended by `max_statement_time`.
+    limited: u64,
+}
+
+type EndedClient = (usize, thread::JoinHandle<anyhow::Result<Ended>>);
+
+/// Starts clients, each given by its node and by limits for its statements.
+fn start_ended(
+    case: &Case,
+    clients: impl Iterator<Item = (usize, &'static [f64])>,
+    stop: &Arc<AtomicBool>,
+) -> Vec<EndedClient> {
+    let start = |(client, (node, limits)): (usize, (usize, &'static [f64]))| {
+        let client = client + 1;
+        let (node, db, stop) = (case.node(node), case.db.clone(), Arc::clone(stop));
+        let repeats = move || ended_client(&node, &db, client as u64, limits, &stop);
+        (client, thread::spawn(repeats))
+    };
+    clients.enumerate().map(start).collect()
+}
+
+/// What was acknowledged is there; what was not may be there only if its COMMIT was cut.
+fn ended_right(case: &Case, clients: Vec<EndedClient>) -> anyhow::Result<Ended> {
+    let mut sum = Ended::default();
+    for (client, thread) in clients {
+        let ended = thread
             .join()
             .map_err(|_| anyhow::anyhow!("a client panicked"))??;
+        let (acknowledged, unknown) = (ended.acknowledged, ended.unknown);
         ensure!(
             acknowledged >= least(case.options.seconds),
             "client {client}: {acknowledged} acknowledged"
         );
-        sum = (sum.0 + acknowledged, sum.1 + unknown);
+        sum.acknowledged += acknowledged;
+        sum.unknown += unknown;
+        sum.limited += ended.limited;
         check::drained(&case.cluster())?;
         let (v, rows): (u64, u64) = ask(
             case,
@@ -269,29 +347,32 @@ pub fn kills(case: &mut Case) -> anyhow::Result<()> {
         );
     }
     check::settled(&case.cluster(), &case.db)?;
-    let kills = kills.load(Ordering::Relaxed);
-    ensure!(
-        kills >= least(case.options.seconds),
-        "{kills} clients were killed in COMMIT"
-    );
-    case.note(format!(
-        "{} acknowledged, {} cut in COMMIT, {kills} kills",
-        sum.0, sum.1
-    ));
-    Ok(())
+    Ok(sum)
 }
 
-/// Repeats a transaction through kills; returns acknowledged and unknown ones.
-fn killed_client(
+/// `max_statement_time` has passed.
+const STATEMENT_TIMEOUT: u16 = 1969;
+
+/// Repeats a transaction through kills and limits.
+fn ended_client(
     node: &Node,
     db: &str,
-    client: u32,
+    client: u64,
+    limits: &[f64],
     stop: &AtomicBool,
-) -> anyhow::Result<(u64, u64)> {
-    let (mut acknowledged, mut unknown, mut turn) = (0, 0, 0);
-    let mut session = Session::open(node, db, client.into())?;
+) -> anyhow::Result<Ended> {
+    let (mut ended, mut turn) = (Ended::default(), 0);
+    let mut session = Session::open(node, db, client)?;
     while !stop.load(Ordering::Relaxed) {
         turn += 1;
+        if !limits.is_empty() {
+            let limit = limits[session.rng.below(limits.len() as u64) as usize];
+            let set = format!("SET SESSION max_statement_time = {limit}");
+            let set = session.exec(&set);
+            if set.as_ref().err().and_then(load::code) != Some(STATEMENT_TIMEOUT) {
+                set?;
+            }
+        }
         let body = session
             .exec("BEGIN")
             .and_then(|_| session.exec(&format!("UPDATE t SET v = v + 1 WHERE id = {client}")))
@@ -300,29 +381,31 @@ fn killed_client(
             Err(error) => Some(error),
             Ok(_) => match session.exec("COMMIT") {
                 Ok(_) => {
-                    acknowledged += 1;
+                    ended.acknowledged += 1;
                     None
                 }
                 Err(error) => {
-                    unknown += u64::from(load::code(&error) != Some(DEADLOCK));
+                    ended.unknown += u64::from(load::code(&error) != Some(DEADLOCK));
                     Some(error)
                 }
             },
         };
         let Some(error) = failed else { continue };
+        ended.limited += u64::from(load::code(&error) == Some(STATEMENT_TIMEOUT));
         match load::code(&error) {
             // Query interrupted, deadlock, error during COMMIT: the connection lives on.
-            Some(DEADLOCK | 1317 | 1180) if session.exec("ROLLBACK").is_ok() => {}
+            Some(DEADLOCK | 1317 | 1180 | STATEMENT_TIMEOUT)
+                if session.exec("ROLLBACK").is_ok() => {}
             // Connection killed, or gone without a word.
-            Some(DEADLOCK | 1317 | 1180 | 1927 | 1053) | None => {
-                session = Session::open(node, db, client.into())?
+            Some(DEADLOCK | 1317 | 1180 | 1927 | 1053 | STATEMENT_TIMEOUT) | None => {
+                session = Session::open(node, db, client)?
             }
             Some(_) => {
                 return Err(error).with_context(|| format!("client {client} of {}", node.name()));
             }
         }
     }
-    Ok((acknowledged, unknown))
+    Ok(ended)
 }
 
 fn killer(session: &mut Session, stop: &AtomicBool, kills: &AtomicU64) -> anyhow::Result<()> {

@@ -148,6 +148,12 @@ pub fn all() -> Vec<Scenario> {
             admin::kills,
         ),
         (
+            "limits",
+            "max_statement_time ends clients in COMMIT: nothing acknowledged is lost, nothing stands still",
+            Shared,
+            admin::limits,
+        ),
+        (
             "big",
             "a big write set beside small ones",
             Shared,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dromon_gates::{Popped, QueueItem, Seqno, WaitError, Waiter};
+use dromon_gates::{Before, Popped, QueueItem, Seqno, WaitError, Waiter};
 use dromon_order::sequencer::{PieceStore, StreamKey};
 use dromon_order::{CommittedBody, Order};
 use dromon_writeset::{Flags, PayloadSum};
@@ -414,7 +414,9 @@ impl Node {
         if self.gates.left() < seqno {
             // The server gave up before commit order: the place is passed for it.
             self.begun_ahead_is_ready(seqno);
-            let turn = self.gates.wait_commit_turn(seqno, waiter, false);
+            let turn = self
+                .gates
+                .wait_commit_turn(seqno, Before::Left, waiter, false);
             if turn.is_ok() {
                 self.gates.leave(seqno);
             }
@@ -848,6 +850,7 @@ impl Node {
         self.forget_log
             .store(self.setup.witness, std::sync::atomic::Ordering::Relaxed);
         self.save_inconsistent();
+        self.gates.nothing_more_is_sure();
         if let Some(order) = self.order() {
             let reason = LeaveReason::Inconsistent;
             // If nobody hears it, silence evicts this node.

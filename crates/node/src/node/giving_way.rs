@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
-use dromon_gates::Seqno;
+use dromon_gates::{Before, Seqno};
 use dromon_order::Order;
 use dromon_writeset::{Flags, Header, KeyCollector, PayloadSum};
 
@@ -130,7 +130,9 @@ impl Node {
             };
             payload = again;
         }
-        let turn = self.gates.wait_commit_turn(seqno, &trx.waiter, false);
+        let turn = self
+            .gates
+            .wait_commit_turn(seqno, Before::Left, &trx.waiter, false);
         if turn.is_err() {
             return Outcome::NodeFail;
         }

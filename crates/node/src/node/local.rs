@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dromon_gates::{Seqno, WaitError};
+use dromon_gates::{Before, Seqno, WaitError};
 use dromon_order::{Order, OrderError};
 use dromon_writeset::{Flags, Header, KeyType};
 
@@ -554,6 +554,12 @@ impl Node {
             self.begun_ahead_is_ready(seqno);
             self.has_locks(seqno);
         }
+        // Only clients can be ended, and not amid a fragment.
+        let alone = interruptible && ends && self.db.has_binary_log();
+        let before = match alone && !self.settings().binlog_groups {
+            true => Before::Finished,
+            false => Before::Left,
+        };
         loop {
             // What failed moves the database's position too. Its locks are gone by
             // now; `certify` could not wait, as what comes before may need them.
@@ -562,7 +568,7 @@ impl Node {
             }
             match self
                 .gates
-                .wait_commit_turn(seqno, &trx.waiter, interruptible)
+                .wait_commit_turn(seqno, before, &trx.waiter, interruptible)
             {
                 Ok(()) => {}
                 Err(WaitError::Interrupted) => return self.give_way(trx, ends),

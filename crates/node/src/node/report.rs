@@ -376,6 +376,10 @@ impl Node {
                     text(lock(&self.durabilities).differing().join(",")),
                 ),
                 (
+                    "dromon_binary_log".into(),
+                    text(self.db.has_binary_log().to_string()),
+                ),
+                (
                     "dromon_send_bytes".into(),
                     StatusValue::Int(status.pending_bytes as i64),
                 ),

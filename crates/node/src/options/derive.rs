@@ -180,6 +180,7 @@ pub(super) fn derive_settings(env: &Env, entries: &[Entry]) -> Settings {
         },
         key_escalation: or_never("dromon.key_escalation"),
         auto_stream_size: or_never("dromon.auto_stream_size"),
+        binlog_groups: flag(entries, "dromon.binlog_groups"),
         bulk_share: double(entries, "dromon.bulk_share"),
         bulk_bound: {
             let share = entry(entries, "dromon.bulk_share");

@@ -158,6 +158,8 @@ pub struct Settings {
     pub key_escalation: u64,
     /// Bytes above which a write set is applied piecemeal; `u64::MAX`: never.
     pub auto_stream_size: u64,
+    /// Whether clients of a database with a binary log may commit in groups.
+    pub binlog_groups: bool,
     /// Part of the throughput for large write sets, above 0, at most 1.
     pub bulk_share: f64,
     /// The same, if somebody has set it: then it bounds chunks and fragments, too.

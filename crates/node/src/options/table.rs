@@ -185,6 +185,8 @@ table! {
         "there are no debug messages in this version";
     "dromon.auto_stream_size": Size(0, BIG), Is("16M"), Any, IfSet, Listed::Int, RW, Ours:
         "a transaction above this is applied by the other nodes in chunks that small ones pass; 0 = never";
+    "dromon.binlog_groups": B, Is("no"), Any, IfSet, Bool, RW, Ours:
+        "whether clients of a server with log_bin may commit in groups: with sync_binlog=1 faster where many write, but what ends one amid COMMIT (KILL, max_statement_time, a shutdown) may stop this server's commits, and with them the cluster, until it is started anew; no = a client commits when what comes before is finished";
     "dromon.bulk_share": Double(0.01, 1.0), Is("0.6"), Any, IfSet, Dbl, RW, Ours:
         "what part of the time the pieces of this node's large write sets may be under way while anybody orders small ones; 1 holds nothing back. Once it is set, by whatever value, it also bounds what chunks may take, and fragments (which have 0.8 and a milder rule without)";
     "dromon.durability": Choice(&["majority", "memory"]), Is("majority"), Load, IfSet, Str, RO, Ours:

@@ -141,7 +141,7 @@ fn the_config_service_lists_the_peers_parameters_and_ours() {
         .iter()
         .filter(|p| p.name.starts_with("dromon."))
         .count();
-    assert_eq!(ours, 9);
+    assert_eq!(ours, 10);
 }
 
 #[test]
@@ -484,6 +484,7 @@ fn settings_have_the_defaults_in_units() {
         (Durability::Majority, SlowNode::Wait)
     );
     assert!(s.found_alone && !started("dromon.found_alone=no").settings().found_alone);
+    assert!(!s.binlog_groups && started("dromon.binlog_groups=1").settings().binlog_groups);
     assert_eq!(s.gather, Gathering::Auto);
     assert_eq!(
         started("dromon.gather=Never").settings().gather,

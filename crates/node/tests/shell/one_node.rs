@@ -440,6 +440,52 @@ fn a_new_cluster_whose_first_start_fails_can_be_founded_again() {
     });
 }
 
+/// A client has left commit order and is not finished; another one comes behind it.
+fn one_behind_the_other(world: &World, db: &Arc<Db>) -> [JoinHandle<End>; 2] {
+    db.holds.close(Point::ClientLeft);
+    let spawn = |n: u32| {
+        let db = db.clone();
+        std::thread::spawn(move || db.set(row(n), 1))
+    };
+    let first = spawn(1);
+    world.until("it has left commit order", || {
+        db.holds.waiting(Point::ClientLeft) == 1
+    });
+    [first, spawn(2)]
+}
+
+#[test]
+fn with_a_binary_log_a_client_commits_when_all_before_are_finished() {
+    run(1, "", LIMIT, |world| {
+        world.report.binary_log.store(true, Relaxed);
+        let db = world.db(1);
+        let both = one_behind_the_other(world, &db);
+        // It is ordered, and waits.
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(db.holds.waiting(Point::ClientLeft), 1);
+        db.holds.open(Point::ClientLeft);
+        for client in both {
+            assert!(client.join().expect("no panic").is_committed());
+        }
+    });
+}
+
+#[test]
+fn in_groups_it_comes_when_they_have_left() {
+    run(1, "dromon.binlog_groups=yes", LIMIT, |world| {
+        world.report.binary_log.store(true, Relaxed);
+        let db = world.db(1);
+        let both = one_behind_the_other(world, &db);
+        world.until("both have left commit order", || {
+            db.holds.waiting(Point::ClientLeft) == 2
+        });
+        db.holds.open(Point::ClientLeft);
+        for client in both {
+            assert!(client.join().expect("no panic").is_committed());
+        }
+    });
+}
+
 /// One client is about to finish, and the write set of another one waits for the disk.
 fn one_finishes_and_one_is_sent(world: &World, db: &Arc<Db>) -> [JoinHandle<End>; 2] {
     db.holds.close(Point::ClientLeft);

@@ -2,6 +2,7 @@
 //! it from being the same run, but the same things happen.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dromon_node::Outcome;
@@ -94,6 +95,7 @@ fn amid_administrators(
 fn clients_and_administrators() {
     let seed = seed();
     run(3, "gcs.fc_limit=8", LIMIT, move |world| {
+        world.report.binary_log.store(seed % 2 == 0, Relaxed);
         let pace = (Duration::from_secs(5), 0);
         amid_administrators(world, Load::new(true), seed, pace, || true);
     });

@@ -1,6 +1,7 @@
 //! What happens when applying fails (contract B.9).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use dromon_node::{Outcome, Phase, Position};
@@ -78,8 +79,9 @@ fn one_differs(appliers: usize) {
 /// Its client is certified behind what fails there.
 #[test]
 fn who_is_behind_what_fails_here_has_it_on_the_others() {
-    for appliers in [1, 4] {
+    for (appliers, binary_log) in [(1, false), (4, false), (4, true)] {
         run(1, "", LIMIT, move |world| {
+            world.report.binary_log.store(binary_log, Relaxed);
             let odd = world.joins_with(2, appliers);
             let first = world.db(1);
             odd.fail_at(row(2), "Duplicate entry, Error_code: 1062;\0");

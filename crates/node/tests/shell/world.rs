@@ -26,6 +26,8 @@ const LINES: usize = 400;
 
 /// What went on, for whoever reads a failure.
 pub struct Report {
+    /// Whether databases have a log of their own behind commit order.
+    pub binary_log: AtomicBool,
     began: Instant,
     lines: Mutex<VecDeque<String>>,
     violations: Mutex<Vec<String>>,
@@ -114,6 +116,10 @@ impl Database for Lines {
 
     fn wants_bypass(&self) -> bool {
         self.words
+    }
+
+    fn has_binary_log(&self) -> bool {
+        self.report.binary_log.load(Ordering::Relaxed)
     }
 
     fn still_starting(&self, doing: &str) {
@@ -220,6 +226,8 @@ impl World {
         World {
             net: Net::new(1),
             report: Arc::new(Report {
+                // TOY_BINLOG: all databases have one.
+                binary_log: AtomicBool::new(std::env::var_os("TOY_BINLOG").is_some()),
                 began: Instant::now(),
                 lines: Mutex::default(),
                 violations: Mutex::default(),

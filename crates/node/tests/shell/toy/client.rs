@@ -599,6 +599,13 @@ impl Session {
         let seqno = meta.position.seqno;
         let id = (meta.source, self.id);
         self.db.begin_section(seqno);
+        if !self.db.is_alone(seqno) {
+            let text = format!(
+                "{} is let in before all before {seqno} are finished",
+                self.id
+            );
+            self.db.violation(text);
+        }
         {
             let mut inner = self.db.lock();
             if let Some(local) = inner.locals.get_mut(&self.id) {

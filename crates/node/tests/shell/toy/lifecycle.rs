@@ -1,9 +1,11 @@
 //! Coming and going: connect, lend threads, leave.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use dromon_node::Phase;
+use dromon_writeset::Seqno;
 
 use super::{Db, State};
 use crate::net::lock;
@@ -82,6 +84,16 @@ impl Db {
     /// Whether it was told to leave.
     pub(super) fn leaves(&self) -> bool {
         matches!(self.node().phase(), Phase::Leaving | Phase::Closed)
+    }
+
+    /// Whether nothing before `seqno` is under way here, if there is a binary log to wait in.
+    pub(super) fn is_alone(&self, seqno: Seqno) -> bool {
+        let groups =
+            !self.report.binary_log.load(Ordering::Relaxed) || self.node().settings().binlog_groups;
+        groups
+            || self.node().last_committed().seqno + 1 == seqno
+            || self.leaves()
+            || self.node().phase() == Phase::Inconsistent
     }
 
     /// Waits for the lent threads.
