@@ -95,7 +95,10 @@ fn amid_administrators(
 fn clients_and_administrators() {
     let seed = seed();
     run(3, "gcs.fc_limit=8", LIMIT, move |world| {
-        world.report.binary_log.store(seed % 2 == 0, Relaxed);
+        world
+            .report
+            .binary_log
+            .store(seed.is_multiple_of(2), Relaxed);
         let pace = (Duration::from_secs(5), 0);
         amid_administrators(world, Load::new(true), seed, pace, || true);
     });
