@@ -115,7 +115,8 @@ impl Positions {
     /// finished here and what lies behind that.
     pub fn is_alone(&self, seqno: Seqno) -> bool {
         let end = self.ends_at.map(|at| at + 1);
-        let first_open = [Some(seqno), self.passed, end].into_iter().flatten().min();
+        let passed = self.passed.filter(|at| *at > self.released);
+        let first_open = [Some(seqno), passed, end].into_iter().flatten().min();
         self.left + 1 >= seqno && first_open.is_some_and(|first| self.released + 1 >= first)
     }
 
@@ -381,6 +382,8 @@ mod tests {
         assert!(p.leave(1) && !p.is_alone(2));
         p.nothing_more_is_sure();
         assert!(p.is_alone(2) && !p.is_alone(3));
+        p.release(1);
+        assert!(p.leave(2) && !p.is_alone(3), "it was finished after all");
     }
 
     #[test]

@@ -82,10 +82,11 @@ impl Gates {
 
     /// Ends every wait for a dependency or a released position with
     /// [`WaitError::Closed`]. The commit gate keeps working: what is ordered
-    /// must still pass. A place that lies ahead will not be ordered any more.
+    /// must still pass, whatever may be finished. A place that lies ahead will not be ordered any more.
     pub fn close(&self) {
         let mut inner = self.lock();
         inner.closed = true;
+        inner.positions.nothing_more_is_sure();
         inner.wake_all();
     }
 
@@ -94,6 +95,7 @@ impl Gates {
     pub fn close_at(&self, seqno: Seqno) {
         let mut inner = self.lock();
         inner.closed = true;
+        inner.positions.nothing_more_is_sure();
         inner.positions.end_at(seqno);
         inner.wake_all();
     }
@@ -554,8 +556,16 @@ mod tests {
         gates.leave(14);
         let alone = waits_for(&gates, 15, Before::Finished);
         assert!(alone.recv_timeout(SOON).is_err());
-        // The node ends before what 15 waits for.
-        gates.close_at(12);
+        // The node ends, and what 15 waits for may never be finished.
+        gates.close_at(15);
+        assert_eq!(alone.recv_timeout(LONG), Ok(Ok(())));
+        gates.restart(15);
+        (16..=18).for_each(|s| gates.ordered(s));
+        gates.leave(16);
+        gates.leave(17);
+        let alone = waits_for(&gates, 18, Before::Finished);
+        assert!(alone.recv_timeout(SOON).is_err());
+        gates.close_at(16);
         assert_eq!(alone.recv_timeout(LONG), Ok(Err(WaitError::Closed)));
     }
 

@@ -121,6 +121,8 @@ pub struct Body {
     pub last_fragment: Seqno,
     /// The tables that its fragments name.
     pub tables: BTreeSet<KeyHash>,
+    /// The thread that has brought it through commit order, by the system's number.
+    pub thread: u32,
     /// When a large write set was handed to the order.
     pub sent_at: Option<Instant>,
 }
@@ -151,6 +153,7 @@ impl Trx {
                 index: 0,
                 last_fragment: -1,
                 tables: BTreeSet::new(),
+                thread: 0,
                 sent_at: None,
             }),
         })

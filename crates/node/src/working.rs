@@ -11,6 +11,8 @@ const LATE: Duration = Duration::from_millis(500);
 
 /// After so long it is told who has left commit order and is not finished.
 const UNFINISHED: Duration = Duration::from_secs(10);
+/// And again after each of these.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Write sets that are taking their locks.
 #[derive(Debug, Default)]
@@ -18,8 +20,8 @@ pub struct Working {
     /// The thread that is at each.
     work: BTreeMap<Seqno, u32>,
     stands: Option<Stands>,
-    /// The highest finished one, since when, and whether [`Working::unfinished`] has told of it.
-    finished: Option<(Seqno, Duration, bool)>,
+    /// The highest finished one, since when, and when [`Working::unfinished`] told of it last.
+    finished: Option<(Seqno, Duration, Option<Duration>)>,
 }
 
 /// The lowest unfinished event is one that takes its locks.
@@ -49,16 +51,24 @@ impl Working {
         self.work.get(&(released + 1)).copied()
     }
 
-    /// Which event has been the lowest unfinished one for [`UNFINISHED`]; told of each once.
-    pub fn unfinished(&mut self, released: Seqno, ordered: Seqno, now: Duration) -> Option<Seqno> {
+    /// Which event has been the lowest unfinished one for [`UNFINISHED`], and whether that is told of it for
+    /// the first time.
+    pub fn unfinished(
+        &mut self,
+        released: Seqno,
+        ordered: Seqno,
+        now: Duration,
+    ) -> Option<(Seqno, bool)> {
         match &mut self.finished {
             Some((seqno, since, told)) if *seqno == released && ordered > released => {
-                let late = now >= *since + UNFINISHED && !*told;
-                *told |= late;
-                late.then_some(released + 1)
+                let due = told.map_or(*since + UNFINISHED, |at| at + AGAIN);
+                if now < due {
+                    return None;
+                }
+                Some((released + 1, told.replace(now).is_none()))
             }
             _ => {
-                self.finished = Some((released, now, false));
+                self.finished = Some((released, now, None));
                 None
             }
         }
@@ -105,17 +115,19 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_unfinished_is_told_once() {
+    fn what_stays_unfinished_is_told() {
         let mut working = Working::default();
         let mut at = |released, ordered, now| working.unfinished(released, ordered, ms(now));
         assert_eq!(at(4, 4, 0), None);
         assert_eq!(at(4, 4, 20_000), None, "nothing is to be finished");
         assert_eq!(at(4, 6, 20_100), None);
         assert_eq!(at(4, 6, 29_900), None);
-        assert_eq!(at(4, 7, 30_100), Some(5));
-        assert_eq!(at(4, 7, 50_000), None, "told");
+        assert_eq!(at(4, 7, 30_100), Some((5, true)));
+        assert_eq!(at(4, 7, 30_900), None, "told");
+        assert_eq!(at(4, 7, 31_100), Some((5, false)));
+        assert_eq!(at(4, 7, 32_000), None);
         assert_eq!(at(5, 7, 50_100), None);
-        assert_eq!(at(5, 7, 60_100), Some(6), "another one");
+        assert_eq!(at(5, 7, 60_100), Some((6, true)), "another one");
     }
 
     #[test]

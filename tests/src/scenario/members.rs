@@ -241,14 +241,15 @@ fn leader(cluster: &Cluster) -> anyhow::Result<Option<usize>> {
 }
 
 /// A write set that fails on one node of three: that one is voted out. Then one that
-/// is held in quarantine while the others write more than `dromon.log_max`. Both
-/// take a full copy when restarted.
+/// is held in quarantine while the others write more than `dromon.log_max`. Then one whose server rolls back
+/// what it has given to the others. All take a full copy when restarted.
 pub fn outvoted(case: &mut Case) -> anyhow::Result<()> {
     let ours = "gcache.size=1M;dromon.log_max=1M;dromon.slow_node=quarantine";
     let cluster = case.own_cluster(|spec| {
         if spec.provider.to_string_lossy().contains("dromon") {
             ours.clone_into(&mut spec.provider_options);
         }
+        *spec = spec.clone().set("log_bin", "binlog");
     })?;
     cluster.start_all(dromon_sandbox::JoinPlan::OneByOne, JOIN_LIMIT)?;
     let (first, second, third) = (cluster.node(0), cluster.node(1), cluster.node(2));
@@ -319,7 +320,53 @@ pub fn outvoted(case: &mut Case) -> anyhow::Result<()> {
         longest.as_secs_f64(),
         took.as_secs_f64()
     ));
+
+    for goes_on in [true, false] {
+        let mark = third.read_log()?.len();
+        let began = Instant::now();
+        undone_on(third, &case.db, goes_on)?;
+        for node in [first, second] {
+            node.wait_for("one of two", LIMIT, |s| s.is_usable() && s.size() == 2)?;
+        }
+        let took = began.elapsed();
+        insert(first, &case.db, "UPDATE t SET v = v + 1 WHERE id = 8")?;
+        let copied = copy_after(&cluster, &case.db, mark)?;
+        case.note(format!(
+            "db3's binary log refused a GTID, and its client {}: out after {:.1} s; {copied}",
+            if goes_on { "went on" } else { "was idle" },
+            took.as_secs_f64()
+        ));
+    }
     check::whole(&cluster)
+}
+
+/// A client's transaction is given a GTID that others have passed when it commits: with `gtid_strict_mode` the
+/// binary log refuses it behind commit order. `goes_on`: that client begins another one.
+fn undone_on(node: &Node, db: &str, goes_on: bool) -> anyhow::Result<()> {
+    const OUT_OF_ORDER: u16 = 1950;
+    let (mut client, mut other) = (Session::open(node, db, 0)?, Session::open(node, db, 0)?);
+    other.exec("SET GLOBAL gtid_strict_mode = 1")?;
+    other.exec("UPDATE t SET v = v + 1 WHERE id = 1")?;
+    let position: Option<String> = other.one("SELECT @@GLOBAL.gtid_binlog_pos")?;
+    let at = position.as_deref().and_then(|p| p.rsplit('-').next());
+    let at: u64 = at.context("a position")?.parse()?;
+    client.exec(&format!("SET SESSION gtid_seq_no = {}", at + 2))?;
+    client.exec("BEGIN")?;
+    client.exec("UPDATE t SET v = v + 1 WHERE id = 2")?;
+    for _ in 0..3 {
+        other.exec("UPDATE t SET v = v + 1 WHERE id = 1")?;
+    }
+    let refused = client.exec("COMMIT");
+    ensure!(
+        refused.as_ref().err().and_then(code) == Some(OUT_OF_ORDER),
+        "COMMIT gave {refused:?}"
+    );
+    if goes_on {
+        // What it is told depends on how far the node is.
+        let _ = client.exec("UPDATE t SET v = v + 1 WHERE id = 3");
+    }
+    node.wait_for("out", LIMIT, |s| !s.is_usable())?;
+    Ok(())
 }
 
 /// db3, which is out, is restarted and takes a full copy.

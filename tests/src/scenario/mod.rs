@@ -227,7 +227,7 @@ pub fn all() -> Vec<Scenario> {
         ),
         (
             "outvoted",
-            "a write set fails on one node of three, or it is dromon.log_max behind: it goes, and takes a full copy",
+            "a write set fails on one node of three, it is dromon.log_max behind, or its binary log refuses one: it goes, and takes a full copy",
             Own,
             members::outvoted,
         ),

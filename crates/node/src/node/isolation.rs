@@ -111,6 +111,7 @@ impl Node {
         flags: Flags,
         meta: &mut Meta,
     ) -> Outcome {
+        self.look_for_undone();
         let trx = Trx::local(u64::MAX, Kind::Toi, usize::MAX);
         *meta = self.undefined_meta(u64::MAX, conn);
         {

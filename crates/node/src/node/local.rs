@@ -41,6 +41,7 @@ fn counted_size(key_parts: usize, data: u64) -> u64 {
 impl Node {
     /// A new transaction object for the server's number `id`.
     pub fn begin(&self, id: u64) -> Arc<Trx> {
+        self.look_for_undone();
         let escalation = usize::try_from(self.settings().key_escalation).unwrap_or(usize::MAX);
         let trx = Trx::local(id, Kind::Local, escalation);
         self.trxs.insert(trx.clone());
@@ -608,6 +609,9 @@ impl Node {
             let mut body = trx.lock();
             body.stage = Stage::Left;
             body.failed_alike = failed_alike;
+            if trx.kind == Kind::Local && body.ends() {
+                body.thread = self.client_leaves(trx);
+            }
         }
         self.gates.leave(seqno);
         outcome
@@ -616,6 +620,7 @@ impl Node {
     /// The transaction is finished. Answers whether the object must be kept
     /// for the next fragment, and what to tell the server.
     pub fn release(&self, trx: &Arc<Trx>) -> (bool, Outcome) {
+        self.client_is_done(trx);
         let mut body = trx.lock();
         let (seqno, stage) = (body.seqno, body.stage);
         if seqno >= 0 {

@@ -57,6 +57,7 @@ mod service;
 mod shelved;
 mod standing;
 mod transfer;
+mod undone;
 mod weights;
 mod witness;
 

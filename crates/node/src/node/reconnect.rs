@@ -402,6 +402,10 @@ impl Node {
         }
         self.gates.reset(position.seqno);
         self.queue.drop_through(position.seqno);
+        // Looked at behind the reset, which opens them.
+        if self.phase() == Phase::Inconsistent {
+            self.gates.close();
+        }
         if let Some(view) = view {
             self.queue.push_front(QueueItem {
                 seqno: position.seqno,

@@ -28,11 +28,15 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const ALL: Duration = Duration::from_secs(3);
 
 thread_local! {
-    static THREAD: u32 = this_thread();
+    static THREAD: u32 = asked_number();
 }
 
 /// The system's number of this thread; 0: not known.
-fn this_thread() -> u32 {
+pub(super) fn this_thread() -> u32 {
+    THREAD.with(|t| *t)
+}
+
+fn asked_number() -> u32 {
     let link = std::fs::read_link("/proc/thread-self").ok();
     let name = link.as_deref().and_then(|l| l.file_name()?.to_str());
     name.and_then(|n| n.parse().ok()).unwrap_or(0)
@@ -57,8 +61,7 @@ fn slept(status: &str) -> Option<u64> {
 impl Node {
     /// This thread takes locks for the write set at `seqno`.
     pub(super) fn work_begins(&self, seqno: Seqno) {
-        let thread = THREAD.with(|t| *t);
-        lock(&self.working).begins(seqno, thread);
+        lock(&self.working).begins(seqno, this_thread());
     }
 
     /// It has them.
@@ -86,32 +89,6 @@ impl Node {
                 "the write set at seqno {seqno} waits for a lock that a client of this node may have, who is at its commit, \
                  or for the storage engine: such clients give way. Who has a place already commits there; others are told of a deadlock \
                  (error 1213), and may try again"
-            ));
-        }
-    }
-
-    /// Tells of a client of this node that has left commit order and is never finished: its server waits for
-    /// a full disk of its binary log, or could not write there. It has rolled the transaction back then, gives
-    /// it back to nobody, and everything behind it waits.
-    pub(super) fn look_for_unfinished(&self) {
-        let (released, ordered) = (self.gates.released(), self.gates.last_ordered());
-        let now = self.opened_at.elapsed();
-        let Some(seqno) = lock(&self.working).unfinished(released, ordered, now) else {
-            return;
-        };
-        for trx in self.trxs.all(|trx| trx.kind == Kind::Local) {
-            let Some(conn) = trx.try_lock().and_then(|body| {
-                (body.stage == Stage::Left && body.seqno == seqno).then_some(body.conn)
-            }) else {
-                continue;
-            };
-            self.warn(&format!(
-                "connection {conn}, transaction {}, at seqno {seqno} left commit order 10 s ago, and its server has not \
-                 finished it since: perhaps the disk of the binary log is full, a write to it failed (see the lines \
-                 before), or the client was ended amid its COMMIT (max_statement_time). It is kept on the other nodes; here nothing behind it counts as committed, reads with \
-                 wsrep_sync_wait wait, and in time flow control stops the writers of all nodes. Make room there; if that \
-                 does not help, kill this server (SIGKILL) and start it again: it gets what it lacks from its log",
-                trx.id
             ));
         }
     }

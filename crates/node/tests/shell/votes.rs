@@ -584,6 +584,45 @@ fn the_last_one_stays_when_a_vote_of_before_comes_again() {
     });
 }
 
+/// The server's binary log could not be written: its engine rolled back what the others have, and its client goes on.
+#[test]
+fn who_goes_on_behind_what_its_server_has_undone_shows_that() {
+    for statement in [false, true] {
+        run(3, "", LIMIT, move |world| {
+            world.report.binary_log.store(true, Relaxed);
+            let odd = world.db(3);
+            let at = world.settle().seqno;
+            let mut t = odd.begin();
+            t.put(row(1), 1).expect("a free row");
+            t.commit_undone_in_silence();
+            world.until("the others have it", || {
+                world.db(1).position().seqno == at + 1 && world.db(2).position().seqno == at + 1
+            });
+            assert_eq!(odd.node().phase(), Phase::Joined);
+            let behind = {
+                let odd = odd.clone();
+                std::thread::spawn(move || odd.set(row(7), 1))
+            };
+            world.until("the next one is ordered", || world.db(1).read(row(7)) == 1);
+            // The thread of that client.
+            match statement {
+                true => drop(odd.ddl(&Ddl::Add { table: 9, n: 1 })),
+                false => drop(odd.set(row(2), 1)),
+            }
+            left_inconsistent(world, &odd);
+            assert!(
+                world
+                    .report
+                    .said("was given up here after it had left commit order")
+            );
+            behind.join().expect("no panic");
+            starts_anew(world, &odd);
+            world.settle();
+            assert_eq!(world.db(3).read(row(1)), 1);
+        });
+    }
+}
+
 /// The server's binary log could not be written, say: its engine rolled back what the others have.
 #[test]
 fn who_gives_its_place_on_twice_has_undone_what_the_others_have() {
