@@ -9,10 +9,10 @@ use dromon_writeset::Seqno;
 /// After a look this late the whole process did not run, so that nobody stood.
 const LATE: Duration = Duration::from_millis(500);
 
-/// After so long it is told who has left commit order and is not finished.
-const UNFINISHED: Duration = Duration::from_secs(10);
-/// And again after each of these.
-const AGAIN: Duration = Duration::from_secs(1);
+/// So long an event is the lowest unfinished one before it is looked at, and again each time.
+const LOOK: Duration = Duration::from_secs(1);
+/// After so many looks it is told of.
+const TOLD: u32 = 10;
 
 /// Write sets that are taking their locks.
 #[derive(Debug, Default)]
@@ -20,8 +20,7 @@ pub struct Working {
     /// The thread that is at each.
     work: BTreeMap<Seqno, u32>,
     stands: Option<Stands>,
-    /// The highest finished one, since when, and when [`Working::unfinished`] told of it last.
-    finished: Option<(Seqno, Duration, Option<Duration>)>,
+    finished: Option<Finished>,
 }
 
 /// The lowest unfinished event is one that takes its locks.
@@ -32,6 +31,15 @@ struct Stands {
     runs: u64,
     since: Duration,
     looked: Duration,
+}
+
+/// The highest finished event.
+#[derive(Debug)]
+struct Finished {
+    seqno: Seqno,
+    /// When the next one was looked at last, or this one was finished.
+    at: Duration,
+    looks: u32,
 }
 
 impl Working {
@@ -51,8 +59,8 @@ impl Working {
         self.work.get(&(released + 1)).copied()
     }
 
-    /// Which event has been the lowest unfinished one for [`UNFINISHED`], and whether that is told of it for
-    /// the first time.
+    /// Which event is the lowest unfinished one, each second that it stays so; and whether it is time to tell of
+    /// that, once.
     pub fn unfinished(
         &mut self,
         released: Seqno,
@@ -60,15 +68,20 @@ impl Working {
         now: Duration,
     ) -> Option<(Seqno, bool)> {
         match &mut self.finished {
-            Some((seqno, since, told)) if *seqno == released && ordered > released => {
-                let due = told.map_or(*since + UNFINISHED, |at| at + AGAIN);
-                if now < due {
+            Some(f) if f.seqno == released && ordered > released => {
+                if now < f.at + LOOK {
                     return None;
                 }
-                Some((released + 1, told.replace(now).is_none()))
+                f.at = now;
+                f.looks += 1;
+                Some((released + 1, f.looks == TOLD))
             }
             _ => {
-                self.finished = Some((released, now, None));
+                self.finished = Some(Finished {
+                    seqno: released,
+                    at: now,
+                    looks: 0,
+                });
                 None
             }
         }
@@ -115,19 +128,22 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_unfinished_is_told() {
+    fn what_stays_unfinished_is_looked_at_and_told_once() {
         let mut working = Working::default();
         let mut at = |released, ordered, now| working.unfinished(released, ordered, ms(now));
         assert_eq!(at(4, 4, 0), None);
         assert_eq!(at(4, 4, 20_000), None, "nothing is to be finished");
         assert_eq!(at(4, 6, 20_100), None);
-        assert_eq!(at(4, 6, 29_900), None);
-        assert_eq!(at(4, 7, 30_100), Some((5, true)));
-        assert_eq!(at(4, 7, 30_900), None, "told");
-        assert_eq!(at(4, 7, 31_100), Some((5, false)));
-        assert_eq!(at(4, 7, 32_000), None);
+        assert_eq!(at(4, 6, 20_900), None);
+        assert_eq!(at(4, 7, 21_100), Some((5, false)));
+        assert_eq!(at(4, 7, 22_000), None);
+        for second in 22..30 {
+            assert_eq!(at(4, 7, second * 1000 + 200), Some((5, false)));
+        }
+        assert_eq!(at(4, 7, 30_300), Some((5, true)));
+        assert_eq!(at(4, 7, 31_400), Some((5, false)), "told");
         assert_eq!(at(5, 7, 50_100), None);
-        assert_eq!(at(5, 7, 60_100), Some((6, true)), "another one");
+        assert_eq!(at(5, 7, 51_200), Some((6, false)), "another one");
     }
 
     #[test]

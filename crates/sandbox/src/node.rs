@@ -20,7 +20,7 @@ use crate::template::{last_lines, program};
 use crate::who::ServerUser;
 
 /// How long a killed server may keep its ports.
-const EXIT_LIMIT: Duration = Duration::from_secs(5);
+const EXIT_LIMIT: Duration = Duration::from_secs(20);
 const POLL_EVERY: Duration = Duration::from_millis(50);
 const LOG_LINES_SHOWN: usize = 12;
 /// What a helper of a dead server gets before we give up on it.

@@ -617,6 +617,8 @@ pub struct Node {
     /// the queue.
     held: Mutex<HeldRows>,
     /// What appliers take locks for.
+    /// The seqno of a client's transaction whose thread waited for the client at the last look, -1 if none.
+    over: AtomicI64,
     working: Mutex<Working>,
     /// Whether there may be some: most write sets see only this. Changed under `held`.
     holds: AtomicBool,

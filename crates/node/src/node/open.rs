@@ -124,6 +124,7 @@ impl Node {
             given_up: RwLock::default(),
             chunks: Mutex::new(Chunks::new(lacking)),
             held: Mutex::default(),
+            over: AtomicI64::new(-1),
             working: Mutex::default(),
             holds: Default::default(),
             held_changed: Default::default(),

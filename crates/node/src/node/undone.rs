@@ -6,13 +6,14 @@
 //! this node's position for one that has all before it. It leaves as inconsistent, as soon as one of these shows it:
 //!
 //! * the thread that has left commit order begins something else,
-//! * 10 s later or more it waits for a client, or is gone.
+//! * it waits for a client, or is gone, in two looks with a second between.
 //!
 //! A server that waits for room on a disk, or for a replica's acknowledgement, sleeps otherwise; a Warning tells.
 
 use std::cell::Cell;
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::standing::this_thread;
 use super::{Node, lock};
@@ -89,7 +90,7 @@ impl Node {
     pub(super) fn look_for_unfinished(&self) {
         let (released, ordered) = (self.gates.released(), self.gates.last_ordered());
         let now = self.opened_at.elapsed();
-        let Some((seqno, first)) = lock(&self.working).unfinished(released, ordered, now) else {
+        let Some((seqno, tell)) = lock(&self.working).unfinished(released, ordered, now) else {
             return;
         };
         for trx in self.trxs.all(|trx| trx.kind == Kind::Local) {
@@ -100,11 +101,13 @@ impl Node {
             }) else {
                 continue;
             };
-            if is_over(thread) {
+            // It may have been finished since the lock: so two looks.
+            let over = is_over(thread);
+            let was_over = self.over.swap(if over { seqno } else { -1 }, Relaxed) == seqno;
+            if over && was_over {
                 self.is_undone(&trx);
-                continue;
             }
-            if !first {
+            if over || !tell {
                 continue;
             }
             // What clients waited for may never come; the server is not worse off with groups.
