@@ -197,18 +197,23 @@ mod tests {
     use super::*;
     use dromon_sandbox::WsrepStatus;
 
-    #[test]
-    fn large_ones_stand_once_as_their_own_node_tells_them() {
-        let node = |name: &str, list: &str| NodeStatus {
+    /// A node that runs and shows one variable.
+    fn shows(name: &str, variable: &str, value: &str) -> NodeStatus {
+        NodeStatus {
             name: name.into(),
             pid: Some(1),
             process: ProcessView::Running,
             wsrep: Some(WsrepStatus::from_rows(vec![(
-                "wsrep_dromon_large_open".into(),
-                list.into(),
+                variable.into(),
+                value.into(),
             )])),
             silence: None,
-        };
+        }
+    }
+
+    #[test]
+    fn large_ones_stand_once_as_their_own_node_tells_them() {
+        let node = |name: &str, list: &str| shows(name, "wsrep_dromon_large_open", list);
         let one = "transaction 7 of connection 3 on db2: 4 fragments, 1.0 MB, 2.0 s, asked for";
         let held = format!("{one}, held back for 0.5 s");
         let two = "transaction 9 of connection 5 on db1: 1 of 4 chunks, 2.0 MB, 0.1 s, automatic";
@@ -224,16 +229,7 @@ mod tests {
 
     #[test]
     fn servers_without_a_binary_log_are_named() {
-        let node = |name: &str, has: &str| NodeStatus {
-            name: name.into(),
-            pid: Some(1),
-            process: ProcessView::Running,
-            wsrep: Some(WsrepStatus::from_rows(vec![(
-                "wsrep_dromon_binary_log".into(),
-                has.into(),
-            )])),
-            silence: None,
-        };
+        let node = |name: &str, has: &str| shows(name, "wsrep_dromon_binary_log", has);
         let text = |has: [&str; 2]| {
             let nodes = vec![node("db1", has[0]), node("db2", has[1])];
             table(&ClusterStatus::judge(nodes, None))
@@ -246,16 +242,8 @@ mod tests {
 
     #[test]
     fn who_keeps_its_log_otherwise_is_named_once() {
-        let node = |name: &str, differs: &str| NodeStatus {
-            name: name.into(),
-            pid: Some(1),
-            process: ProcessView::Running,
-            wsrep: Some(WsrepStatus::from_rows(vec![(
-                "wsrep_dromon_durability_differs".into(),
-                differs.into(),
-            )])),
-            silence: None,
-        };
+        let node =
+            |name: &str, differs: &str| shows(name, "wsrep_dromon_durability_differs", differs);
         let alike = vec![node("db1", ""), node("db2", "")];
         assert!(!table(&ClusterStatus::judge(alike, None)).contains("durability"));
         let mixed = vec![node("db1", "db2"), node("db2", "db1")];

@@ -17,7 +17,7 @@ pub struct Positions {
     cancelled: BTreeSet<Seqno>,
     /// Seqnos above `released` that are finished already.
     finished: BTreeSet<Seqno>,
-    /// The lowest above `released` that passes the commit gate and is never finished.
+    /// The lowest that passes the commit gate and is never finished, or may not be; see `first_passed`.
     passed: Option<Seqno>,
     paused_at: Option<Seqno>,
     /// A second stop, independent of the pause.
@@ -115,8 +115,10 @@ impl Positions {
     /// finished here and what lies behind that.
     pub fn is_alone(&self, seqno: Seqno) -> bool {
         let end = self.ends_at.map(|at| at + 1);
-        let passed = self.passed.filter(|at| *at > self.released);
-        let first_open = [Some(seqno), passed, end].into_iter().flatten().min();
+        let first_open = [Some(seqno), self.first_passed(), end]
+            .into_iter()
+            .flatten()
+            .min();
         self.left + 1 >= seqno && first_open.is_some_and(|first| self.released + 1 >= first)
     }
 
@@ -157,7 +159,7 @@ impl Positions {
     /// finished: the node is going down and must not claim to have it.
     pub fn pass_commit(&mut self, seqno: Seqno) {
         if seqno > self.released && !self.finished.contains(&seqno) {
-            self.passed = Some(self.passed.map_or(seqno, |at| at.min(seqno)));
+            self.passed = Some(self.first_passed().map_or(seqno, |at| at.min(seqno)));
         }
         self.pass(seqno);
     }
@@ -165,6 +167,11 @@ impl Positions {
     /// What is not finished now may never be, wherever it is.
     pub fn nothing_more_is_sure(&mut self) {
         self.passed = Some(self.released + 1);
+    }
+
+    /// What was finished after all does not count.
+    fn first_passed(&self) -> Option<Seqno> {
+        self.passed.filter(|at| *at > self.released)
     }
 
     fn pass(&mut self, seqno: Seqno) {
@@ -384,6 +391,10 @@ mod tests {
         assert!(p.is_alone(2) && !p.is_alone(3));
         p.release(1);
         assert!(p.leave(2) && !p.is_alone(3), "it was finished after all");
+        p.release(2);
+        p.pass_commit(3);
+        p.ordered(4);
+        assert!(p.is_alone(4), "nor does that hide what passes later");
     }
 
     #[test]

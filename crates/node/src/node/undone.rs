@@ -32,35 +32,36 @@ fn is_over(thread: u32) -> bool {
     }
 }
 
-/// Of the kernel's word for where a thread sleeps. A server asks its sockets by `poll`, and nothing else.
+/// Of the kernel's word for where a thread sleeps. A server waits for its clients by `poll`; `select` has the same
+/// word, but a server that waits for room on a disk does not sleep there (tried).
 fn is_poll(place: &str) -> bool {
     place.starts_with("poll_schedule_timeout")
 }
 
 impl Node {
-    fn place(&self) -> usize {
+    fn identity(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
     /// This thread hands commit order on for `trx`, which is committed on the other nodes. Answers its number.
     pub(super) fn client_leaves(&self, trx: &Trx) -> u32 {
-        LEFT.set(Some((self.place(), trx.id)));
+        LEFT.set(Some((self.identity(), trx.id)));
         this_thread()
     }
 
     /// Its server has finished it.
     pub(super) fn client_is_done(&self, trx: &Trx) {
-        if LEFT.get() == Some((self.place(), trx.id)) {
+        if LEFT.get() == Some((self.identity(), trx.id)) {
             LEFT.set(None);
         }
     }
 
     /// This thread begins something: what it has brought through commit order before is done, or undone.
     pub(super) fn look_for_undone(&self) {
-        let Some((place, id)) = LEFT.get() else {
+        let Some((node, id)) = LEFT.get() else {
             return;
         };
-        if place != self.place() {
+        if node != self.identity() {
             return;
         }
         LEFT.set(None);

@@ -60,15 +60,7 @@ fn a_pause_waits_for_those_inside_and_stops_the_others() {
     run(1, "", LIMIT, |world| {
         let db = world.db(1);
         assert!(db.set(row(1), 1).is_committed());
-        db.holds.close(Point::ClientLeft);
-        let spawn = |n: u32| {
-            let db = db.clone();
-            std::thread::spawn(move || db.set(row(n), 2))
-        };
-        let inside = spawn(2);
-        world.until("a client has left commit order", || {
-            db.holds.waiting(Point::ClientLeft) == 1
-        });
+        let inside = has_left(world, &db, 2);
         let pause = {
             let node = db.node().clone();
             std::thread::spawn(move || node.pause())
@@ -81,7 +73,7 @@ fn a_pause_waits_for_those_inside_and_stops_the_others() {
         assert_eq!(db.position().seqno, 3);
         assert!(world.state_file(1).contains("seqno:   3\n"));
 
-        let held = spawn(3);
+        let held = sets(&db, 3);
         let statement = {
             let db = db.clone();
             std::thread::spawn(move || db.ddl(&Ddl::Truncate { table: 7 }))
@@ -442,16 +434,23 @@ fn a_new_cluster_whose_first_start_fails_can_be_founded_again() {
 
 /// A client has left commit order and is not finished; another one comes behind it.
 fn one_behind_the_other(world: &World, db: &Arc<Db>) -> [JoinHandle<End>; 2] {
+    [has_left(world, db, 1), sets(db, 2)]
+}
+
+/// A client that changes row `n`.
+fn sets(db: &Arc<Db>, n: u32) -> JoinHandle<End> {
+    let db = db.clone();
+    std::thread::spawn(move || db.set(row(n), 2))
+}
+
+/// The same, held where it has left commit order and is not finished.
+fn has_left(world: &World, db: &Arc<Db>, n: u32) -> JoinHandle<End> {
     db.holds.close(Point::ClientLeft);
-    let spawn = |n: u32| {
-        let db = db.clone();
-        std::thread::spawn(move || db.set(row(n), 1))
-    };
-    let first = spawn(1);
+    let client = sets(db, n);
     world.until("it has left commit order", || {
         db.holds.waiting(Point::ClientLeft) == 1
     });
-    [first, spawn(2)]
+    client
 }
 
 #[test]
