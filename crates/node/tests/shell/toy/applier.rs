@@ -519,6 +519,7 @@ impl Db {
                 "seqno {seqno} begins {id:?} ({flags:?}), which is open here"
             ));
         }
+        self.goes_on(id, seqno);
         if fragment {
             self.works_on(id, seqno);
         }
@@ -556,6 +557,15 @@ impl Db {
         let before = self.lock().streams_at_work.insert(id, seqno);
         if let Some(before) = before {
             self.violation(format!("{before} and {seqno} both work on stream {id:?}"));
+        }
+    }
+
+    /// What took a row of a stream knew that this is over.
+    fn goes_on(&self, id: StreamId, seqno: Seqno) {
+        if self.lock().must_end.contains(&id) {
+            self.violation(format!(
+                "seqno {seqno} goes on with {id:?}, of which another one needed a row: a dependency was missing"
+            ));
         }
     }
 
@@ -630,6 +640,7 @@ impl Db {
                 "seqno {seqno} commits {id:?}, which is not open here"
             ));
         }
+        self.goes_on(id, seqno);
         self.works_on(id, seqno);
         let owner = Owner::Streaming(id.0, id.1);
         for change in &rest {

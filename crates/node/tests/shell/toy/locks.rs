@@ -6,7 +6,7 @@ use std::time::Instant;
 use dromon_node::Outcome;
 use dromon_writeset::Seqno;
 
-use super::{Db, End, Inner, Key, Owner, Stage};
+use super::{Db, End, IDS, Inner, Key, Owner, Stage};
 
 impl Inner {
     /// Who but `owner` holds what lies beside a row.
@@ -116,6 +116,11 @@ impl Db {
                         self.bf_abort(&mut inner, victim, seqno);
                         continue;
                     }
+                }
+                Some(Owner::Streaming(source, id))
+                    if id / IDS == self.n as u64 && Some(source) != inner.own =>
+                {
+                    inner.must_end.insert((source, id));
                 }
                 Some(other) if !told => {
                     told = true;

@@ -238,6 +238,9 @@ struct Inner {
     /// The rows of unfinished streaming transactions are locked, since this connection
     /// began.
     recovered: bool,
+    /// Of an earlier process of this server: a part failed, so others may have its rows, and the
+    /// streaming log had it still, as its rollback was yet to come. It may not go on.
+    must_end: BTreeSet<StreamId>,
     /// Streaming transactions of others that an applier works on, and at which place.
     streams_at_work: BTreeMap<StreamId, Seqno>,
     /// Those that this process rolled back without a place.
@@ -287,6 +290,9 @@ pub struct Db {
     threads: Mutex<Vec<JoinHandle<()>>>,
     returned: Mutex<Vec<Outcome>>,
 }
+
+/// Each server's transactions begin at a multiple of this.
+const IDS: u64 = 1_000_000;
 
 /// How long anything in the toy waits before it says that it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -344,6 +350,7 @@ impl Db {
                 blocked: 0,
                 waited: 0,
                 recovered: false,
+                must_end: BTreeSet::new(),
                 streams_at_work: BTreeMap::new(),
                 shelved: BTreeSet::new(),
                 unplaced: 0,
@@ -352,7 +359,7 @@ impl Db {
                 adopted: BTreeSet::new(),
             }),
             changed: Condvar::new(),
-            next_id: AtomicU64::new(n as u64 * 1_000_000 + start * 100_000 + 1),
+            next_id: AtomicU64::new(n as u64 * IDS + start * 100_000 + 1),
             threads: Mutex::default(),
             returned: Mutex::default(),
         })
