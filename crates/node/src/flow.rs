@@ -2,9 +2,9 @@
 //!
 //! A member whose apply queue grows above `gcs.fc_limit` (scaled by the square
 //! root of the number of members unless `gcs.fc_single_primary`) asks for a
-//! pause; below `gcs.fc_factor` times that it takes the wish back. One that
-//! catches up may have more, see `catching_up.rs`. Members that do not count
-//! (joiners, donors, desynced ones) never hold the others.
+//! pause, if that lasts (`patience.rs`); below `gcs.fc_factor` times that it takes
+//! the wish back. One that catches up may have more, see `catching_up.rs`. Members
+//! that do not count (joiners, donors, desynced ones) never hold the others.
 //!
 //! Before it comes to that, origins slow down: from half the limit on, each
 //! write set waits a little, the longer the fuller the fullest queue is, but no
@@ -20,6 +20,7 @@ use dromon_writeset::{Seqno, Uuid};
 
 use crate::catching_up::CatchingUp;
 use crate::messages::Progress;
+use crate::patience::Patience;
 use crate::quarantine::Seen;
 
 /// A wish older than this is void.
@@ -91,6 +92,7 @@ struct Inner {
     received: u64,
     waiting: Vec<Arc<Waiter>>,
     own_stop: bool,
+    own_patience: Patience,
 }
 
 /// Figures for the status.
@@ -258,14 +260,16 @@ impl Flow {
         true
     }
 
-    /// Decides this node's own wish. Answers whether it changed: then the
-    /// others must be told now.
-    pub fn own(&self, queue: usize, limits: FlowLimits) -> bool {
+    /// Decides this node's own wish, which bears a long queue for `most` in a row. Answers
+    /// whether it changed: then the others must be told now.
+    pub fn own(&self, queue: usize, limits: FlowLimits, most: Duration) -> bool {
         let mut inner = self.lock();
+        let now = Instant::now();
+        let bears = inner.own_patience.bears(queue, limits.upper, most, now);
         let stop = if inner.own_stop {
             queue > limits.lower
         } else {
-            queue > limits.upper
+            !bears
         };
         if stop == inner.own_stop {
             return false;
@@ -289,6 +293,7 @@ impl Flow {
         inner.own = None;
         inner.quarantined.clear();
         inner.own_stop = false;
+        inner.own_patience = Patience::default();
         inner.update();
     }
 
@@ -601,10 +606,10 @@ mod tests {
         let flow = Flow::default();
         let limits = FlowLimits::new(16, 0.5, false, 4);
         assert_eq!((limits.upper, limits.lower), (32, 16));
-        assert!(!flow.own(32, limits));
-        assert!(flow.own(33, limits));
-        assert!(!flow.own(17, limits));
-        assert!(flow.own(16, limits));
+        assert!(!flow.own(32, limits, Duration::ZERO));
+        assert!(flow.own(33, limits, Duration::ZERO));
+        assert!(!flow.own(17, limits, Duration::ZERO));
+        assert!(flow.own(16, limits, Duration::ZERO));
     }
 
     #[test]
@@ -749,10 +754,13 @@ mod tests {
         }
         assert_eq!(flow.allowed(), Some(400));
         let limits = FlowLimits::new(16, 0.5, true, 2).beyond(400);
-        assert!(!flow.own(416, limits) && flow.own(417, limits));
-        assert!(!flow.own(409, limits) && flow.own(408, limits));
-        assert!(flow.own(417, limits) && flow.own(417, FlowLimits::NONE));
-        assert!(!flow.own(1_000_000, FlowLimits::NONE));
+        assert!(!flow.own(416, limits, Duration::ZERO) && flow.own(417, limits, Duration::ZERO));
+        assert!(!flow.own(409, limits, Duration::ZERO) && flow.own(408, limits, Duration::ZERO));
+        assert!(
+            flow.own(417, limits, Duration::ZERO)
+                && flow.own(417, FlowLimits::NONE, Duration::ZERO)
+        );
+        assert!(!flow.own(1_000_000, FlowLimits::NONE, Duration::ZERO));
         flow.catch_up(&own, false, 300);
         assert_eq!(flow.allowed(), None);
     }

@@ -31,6 +31,7 @@ pub mod logbook;
 pub mod messages;
 pub mod node;
 pub mod options;
+mod patience;
 mod quarantine;
 pub mod retention;
 pub mod spool;

@@ -777,7 +777,7 @@ impl Node {
             return;
         }
         let state = self.shared().own_state;
-        if self.flow.own(len, self.own_limits(state)) {
+        if self.flow_own(len, state) {
             self.report_progress();
         }
     }

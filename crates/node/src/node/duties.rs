@@ -415,7 +415,7 @@ impl Node {
         let len = self.queue.len();
         let catches_up = state == MemberState::Joined && self.gates.paused_at().is_none();
         self.flow.catch_up(&uuid, catches_up, len);
-        self.flow.own(len, self.own_limits(state));
+        self.flow_own(len, state);
         let safe = {
             let pending = lock(&self.pending);
             let released = self.gates.released();
@@ -441,6 +441,13 @@ impl Node {
         };
         self.flow.report(progress.clone());
         Some(progress)
+    }
+
+    /// Decides whether this node, with so many events in its queue, asks for a pause. Answers
+    /// whether that changed.
+    pub(super) fn flow_own(&self, len: usize, state: MemberState) -> bool {
+        let patience = self.settings().stall_patience;
+        self.flow.own(len, self.own_limits(state), patience)
     }
 
     /// Tells the others now: the wish for a pause has changed.

@@ -137,6 +137,7 @@ pub(super) fn derive_settings(env: &Env, entries: &[Entry]) -> Settings {
         fc_limit: count("gcs.fc_limit"),
         fc_factor: double(entries, "gcs.fc_factor"),
         fc_single_primary: single,
+        stall_patience: span(entries, "dromon.stall_patience"),
         sync_donor: flag(entries, "gcs.sync_donor"),
         recv_q_hard_limit: count("gcs.recv_q_hard_limit"),
         recv_q_soft_limit: double(entries, "gcs.recv_q_soft_limit"),

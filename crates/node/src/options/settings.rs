@@ -111,6 +111,8 @@ pub struct Settings {
     pub fc_factor: f64,
     /// One node writes: the limit does not grow with the cluster.
     pub fc_single_primary: bool,
+    /// How long the queue may be above the limit before writers pause.
+    pub stall_patience: Duration,
     /// A donor counts for flow control.
     pub sync_donor: bool,
     /// Bytes of payloads kept in memory.

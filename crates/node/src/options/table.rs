@@ -205,6 +205,8 @@ table! {
         "file with the secret that every node must prove to know before it is told anything, at least 16 bytes; empty = none";
     "dromon.slow_node": Choice(&["wait", "quarantine"]), Is("wait"), Any, IfSet, Str, RW, Ours:
         "what this node does about a member that keeps its writers waiting for 5 s: wait on, or wait for it no more until it has caught up (it is Synced meanwhile, with old rows: wsrep_dromon_slow)";
+    "dromon.stall_patience": Span(0), Is("PT1S"), Any, IfSet, Dbl, RW, Ours:
+        "how long this node's queue may be above gcs.fc_limit before it asks the others to pause: a disk that hesitates stops nobody. A tenth of the time below the limit is earned again. PT0S = the limit counts at once";
     "evs.auto_evict": Int(0, BIG), Is("0"), Any, Always, Bool, RO, Ignored:
         "nobody is evicted for being late; a member silent for evs.suspect_timeout is removed by the majority";
     "evs.causal_keepalive_period": Span(0), Of("evs.keepalive_period"), Any, Always, Dbl, RW, Ignored:

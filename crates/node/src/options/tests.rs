@@ -141,7 +141,7 @@ fn the_config_service_lists_the_peers_parameters_and_ours() {
         .iter()
         .filter(|p| p.name.starts_with("dromon."))
         .count();
-    assert_eq!(ours, 10);
+    assert_eq!(ours, 11);
 }
 
 #[test]
@@ -524,12 +524,16 @@ fn settings_follow_every_change() {
     assert!(s.wait_prim_timeout_given);
     // Nobody is given up below what joiners may still want.
     assert_eq!(s.log_max, 8 << 30);
-    let text = "gcs.fc_limit=1K;dromon.key_escalation=0;dromon.slow_node=quarantine;\
+    assert_eq!(s.stall_patience, Duration::from_secs(1));
+    let text = "gcs.fc_limit=1K;dromon.key_escalation=0;dromon.slow_node=quarantine;dromon.stall_patience=PT0S;\
                 socket.recv_buf_size=1M;repl.max_ws_size=512;repl.causal_read_timeout=PT0.1S";
     assert_eq!(o.set(text, CONNECTED).error, None);
     let s = o.settings();
     assert_eq!((s.fc_limit, s.key_escalation), (1024, u64::MAX));
-    assert_eq!(s.slow_node, SlowNode::Quarantine);
+    assert_eq!(
+        (s.slow_node, s.stall_patience),
+        (SlowNode::Quarantine, Duration::ZERO)
+    );
     assert_eq!((s.recv_buf_size, s.max_ws_size), (Some(1 << 20), 512));
     assert_eq!(s.causal_read_timeout, Duration::from_millis(100));
     assert_eq!(o.get("gcs.fc_limit"), Some("1K"));

@@ -90,7 +90,7 @@ fn executing_and_certified_all_the_same() {
 
 #[test]
 fn waiting_for_flow_control() {
-    let options = "gcs.fc_limit=2;gcs.fc_single_primary=yes;evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
+    let options = "gcs.fc_limit=2;gcs.fc_single_primary=yes;dromon.stall_patience=PT0S;evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
     run(2, options, LIMIT, |world| {
         let (winner, db) = (world.db(1), world.db(2));
         db.holds.close(Point::ApplyStart);

@@ -13,7 +13,7 @@ use crate::votes::{left_inconsistent, starts_anew};
 use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
-const TIGHT: &str = "gcs.fc_limit=4;gcs.fc_single_primary=yes";
+const TIGHT: &str = "gcs.fc_limit=4;gcs.fc_single_primary=yes;dromon.stall_patience=PT0S";
 
 /// Writes `n` rows one after the other; says how far it is.
 fn writer(db: &Arc<Db>, n: u32) -> (Arc<AtomicU32>, std::thread::JoinHandle<()>) {
@@ -57,6 +57,32 @@ fn a_slow_applier_stops_the_others() {
         assert!(world.db(1).count("flow_control_recv") >= 1);
         assert!(world.db(1).count("flow_control_paused_ns") > 100_000_000);
         world.settle();
+    });
+}
+
+#[test]
+fn an_applier_that_hesitates_stops_nobody() {
+    let options = "gcs.fc_limit=4;gcs.fc_single_primary=yes;dromon.stall_patience=PT2S";
+    run(3, options, LIMIT, |world| {
+        let slow = world.db(3);
+        slow.holds.close(Point::ApplyStart);
+        let (_, thread) = writer(&world.db(1), 60);
+        thread.join().expect("nobody is in its way");
+        assert!(slow.count("local_recv_queue") > 20);
+        assert!(!active(&world.db(1)));
+        assert_eq!(slow.count("flow_control_sent"), 0);
+        // It has caught up in time.
+        slow.holds.open(Point::ApplyStart);
+        world.settle();
+        assert_eq!(world.db(1).count("flow_control_recv"), 0);
+        // What lasts stops them, also while nobody writes.
+        slow.holds.close(Point::ApplyStart);
+        let (_, thread) = writer(&world.db(1), 20);
+        world.stopped_by(&slow);
+        slow.holds.open(Point::ApplyStart);
+        thread.join().expect("all of it commits");
+        world.settle();
+        assert_eq!(slow.count("flow_control_sent"), 1);
     });
 }
 
@@ -210,7 +236,7 @@ fn one_that_does_not_catch_up_stops_the_others_after_a_while() {
 /// they can: it serves all the same.
 #[test]
 fn who_is_waited_for_is_synced_also_where_much_may_wait() {
-    let options = "gcs.fc_limit=200;gcs.fc_single_primary=yes";
+    let options = "gcs.fc_limit=200;gcs.fc_single_primary=yes;dromon.stall_patience=PT0S";
     run(2, options, 3 * LIMIT, |world| {
         let slow = world.joins_with(3, 1);
         world.voters(3);
@@ -363,7 +389,7 @@ fn one_applier_is_enough() {
     });
 }
 
-const QUARANTINE: &str = "gcs.fc_limit=4;gcs.fc_single_primary=yes;dromon.slow_node=quarantine;\
+const QUARANTINE: &str = "gcs.fc_limit=4;gcs.fc_single_primary=yes;dromon.stall_patience=PT0S;dromon.slow_node=quarantine;\
                           gcache.size=0;dromon.log_max=2000";
 
 #[test]

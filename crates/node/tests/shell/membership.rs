@@ -225,7 +225,7 @@ fn leaving_with_open_transactions() {
 
 #[test]
 fn those_waiting_for_flow_control_are_sent_away() {
-    let options = "gcs.fc_limit=2;gcs.fc_single_primary=yes";
+    let options = "gcs.fc_limit=2;gcs.fc_single_primary=yes;dromon.stall_patience=PT0S";
     run(3, options, LIMIT, |world| {
         let (slow, db) = (world.db(3), world.db(2));
         slow.holds.close(Point::ApplyStart);

@@ -47,7 +47,7 @@ fn who_waits_for_a_table_is_refused_where_an_applier_stands() {
 
 #[test]
 fn so_is_who_waits_for_the_own_node_to_catch_up_but_later() {
-    let options = "gcs.fc_limit=4;gcs.fc_single_primary=yes;evs.suspect_timeout=PT44S;evs.inactive_timeout=PT50S";
+    let options = "gcs.fc_limit=4;gcs.fc_single_primary=yes;dromon.stall_patience=PT0S;evs.suspect_timeout=PT44S;evs.inactive_timeout=PT50S";
     run(2, options, LIMIT, |world| {
         let (a, b) = (world.db(1), world.db(2));
         b.holds.close_asleep(Point::ApplyStart);
