@@ -63,6 +63,13 @@ pub struct Member {
     pub stateless: bool,
 }
 
+impl Member {
+    /// Whether it has data and may give a copy of it.
+    pub fn can_give(&self) -> bool {
+        self.complete && !self.witness && !self.stateless
+    }
+}
+
 /// A view: who belongs to the cluster at a place in the order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterView {

@@ -9,7 +9,7 @@ use dromon_writeset::{Seqno, Uuid};
 use super::connect::Found;
 use super::service::from_parts;
 use super::{Aside, AskError, ConnectError, EngineError, LogSummary, Node, Phase};
-use crate::cluster::ClusterState;
+use crate::cluster::{ClusterState, Member};
 use crate::forks::LogEnd;
 use crate::gone::log_counts;
 use crate::messages::{Answer, Need, Position, Request, decode, encode};
@@ -22,6 +22,9 @@ const ASK: Duration = Duration::from_secs(3);
 /// A log that is a majority by itself goes on after this long, although some of the
 /// members it names do not answer: slow ones may have been forced to go on without it.
 const ALONE: Duration = Duration::from_secs(10);
+/// After so long nobody takes this node's own former process, which may have been the only one
+/// with data, for one that can give a copy.
+const FORMER: Duration = Duration::from_secs(2);
 
 /// Why a question got no answer.
 pub(super) struct Unanswered {
@@ -566,6 +569,15 @@ impl Node {
                             }
                         }
                         let need = self.need_with_streams(need, position, &state);
+                        let former = |m: &Member| m.addr == own && m.can_give();
+                        if need == Need::Copy
+                            && !self.is_witness()
+                            && began.elapsed() < FORMER
+                            && state.members().any(former)
+                        {
+                            said.push((addr, "still counts this node's former process".into()));
+                            continue;
+                        }
                         let needs = match need {
                             _ if self.is_witness() => "the log from here on",
                             Need::Log => "the log from its position on",

@@ -228,7 +228,8 @@ impl Node {
         if need == Need::Copy && !witness && !self.has_data_member() {
             return Answer::Refused(
                 "the members that are there have the log but no data (witnesses), so nobody can give the full copy that \
-                 this node needs: start a data node first whose position the log reaches back to"
+                 this node needs: start a data node first whose position the log reaches back to. If this node's data is \
+                 whole and its own log is damaged, move its log away: then it goes on from the position of its data"
                     .into(),
             );
         }

@@ -32,6 +32,8 @@ const STAYED_AWAY: Duration = Duration::from_secs(120);
 const SILENT: Duration = Duration::from_millis(500);
 /// Nor one whose log is behind by more entries than this.
 const BEHIND: u64 = 256;
+/// Who is there says so several times in such a time.
+const SPEAKS: Duration = Duration::from_secs(1);
 
 impl Node {
     /// Whether this node has no database.
@@ -89,11 +91,16 @@ impl Node {
         members.any(|m| m.witness && m.addr == addr)
     }
 
-    /// Whether a member with data is, or was, complete: it may give a copy.
+    /// Whether a member with data is complete and there: it may give a copy. One that is
+    /// dead may be who asks for it now.
     pub(super) fn has_data_member(&self) -> bool {
         let shared = self.shared();
         let mut members = shared.view.iter().flat_map(|v| &v.members);
-        members.any(|m| m.complete && !m.witness && !m.stateless)
+        members.any(|m| {
+            let silent = || self.flow.silent(&m.uuid);
+            let there = m.uuid == shared.uuid || silent().is_some_and(|s| s < SPEAKS);
+            m.can_give() && there
+        })
     }
 
     /// Hands an event to the appliers; a witness has none.

@@ -294,6 +294,41 @@ fn no_copy_comes_from_it_when_all_data_is_lost() {
     });
 }
 
+/// The only one with data comes back and needs a copy: its former process, which the others
+/// keep as a member, gives none. So it keeps what it has.
+#[test]
+fn who_alone_has_data_gives_it_up_for_no_copy() {
+    let options = format!("{QUICK};pc.wait_prim_timeout=PT6S");
+    run(1, &options, LIMIT, |world| {
+        world.join_witness(W - 1);
+        world.join_witness(W);
+        world.voters(3);
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        world.settle();
+        world.crash(1);
+        world.until("a witness leads", || {
+            world.report.said("It is not evicted, as no other member")
+        });
+        let again = world.open_again(1);
+        world.damage_log(1);
+        let why = again.connect(&World::url(), false);
+        let why = why.expect_err("nobody can give a copy");
+        assert!(why.contains("move its log away"), "{why}");
+        assert!(!world.report.said("this node's log was damaged"));
+        // As it says.
+        world.lose_log(1);
+        let again = world.open_again(1);
+        again
+            .connect(&World::url(), false)
+            .expect("its data counts");
+        world.synced(&again);
+        assert_eq!(again.read(row(1)), 1);
+        world.voters(3);
+        assert!(again.set(row(2), 1).is_committed());
+        assert_eq!(again.size(), 3);
+    });
+}
+
 #[test]
 fn it_does_not_vote_on_errors() {
     run(2, PATIENT, LIMIT, |world| {
