@@ -100,6 +100,13 @@ impl Gates {
         inner.wake_all();
     }
 
+    /// The node leaves, and `seqno` is not done here: its place is passed, and nothing behind it commits or is
+    /// finished. Else the database's position would come to lie behind what it lacks.
+    pub fn end_before(&self, seqno: Seqno) {
+        self.close_at(seqno - 1);
+        self.pass_commit(seqno);
+    }
+
     /// The next seqno was delivered.
     pub fn ordered(&self, seqno: Seqno) {
         let mut inner = self.lock();
@@ -538,6 +545,30 @@ mod tests {
         gates.restart(20);
         gates.ordered(21);
         assert_eq!(waits(&gates, 21).recv_timeout(LONG), Ok(Ok(())));
+    }
+
+    #[test]
+    fn behind_what_is_not_done_nothing_commits() {
+        let gates = Arc::new(Gates::new(99));
+        (100..=103).for_each(|s| gates.ordered(s));
+        let independent = waits(&gates, 102);
+        // The last view has come, and 100 is still at work.
+        gates.close_at(103);
+        let waiter = Arc::new(Waiter::default());
+        let depends = gates.enter_apply(101, 100, &waiter, false);
+        assert_eq!(depends, Err(WaitError::Closed));
+        gates.end_before(101);
+        assert_eq!(independent.recv_timeout(LONG), Ok(Err(WaitError::Closed)));
+        // 100 is finished after all.
+        assert_eq!(waits(&gates, 100).recv_timeout(LONG), Ok(Ok(())));
+        gates.leave_and_release(100);
+        assert_eq!((gates.released(), gates.ends_at()), (100, Some(100)));
+        assert_eq!(
+            waits(&gates, 102).recv_timeout(LONG),
+            Ok(Err(WaitError::Closed))
+        );
+        gates.pass_commit(102);
+        assert!(!gates.is_finished_beyond());
     }
 
     #[test]

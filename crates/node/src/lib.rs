@@ -51,7 +51,7 @@ mod yielding;
 pub use database::{Applied, Applier, Database, Level, Meta, Outcome, View, ViewMember};
 pub use messages::Position;
 pub use node::{
-    Aside, AskError, ConnectError, EngineError, Engines, ISOLATED, LogSummary, Node, OpenError,
-    Phase, Setup,
+    Aside, AskError, ConnectError, EngineError, Engines, FINISH, ISOLATED, LogSummary, Node,
+    OpenError, Phase, Setup,
 };
 pub use trx::Trx;

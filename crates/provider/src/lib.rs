@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dromon_node::tcp::Tcp;
-use dromon_node::{Database, Node, Outcome, Phase, Setup, Trx};
+use dromon_node::{Database, FINISH, Node, Outcome, Phase, Setup, Trx};
 use dromon_writeset::{Flags, KeyType as NodeKeyType};
 use dromon_wsrep::{
     DataType, Gtid, InitArgs, KeyType, LogLevel, Parameter, Provider, RecvContext, ReplayContext,
@@ -86,6 +86,7 @@ impl Provider for Dromon {
             data_dir: args.data_dir,
             position: from_gtid(args.state_id),
             witness: false,
+            finish: FINISH,
         };
         let manager = Arc::new(ServiceManager::of_environment());
         let db = Arc::new(ServerLog::new(server.clone(), manager.clone()));

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use dromon_node::options::ClusterAddress;
 use dromon_node::spool::MapFile;
 use dromon_node::tcp::{Brake, Host, Tcp};
-use dromon_node::{ConnectError, Database, Level, Node, OpenError, Phase, Position, Setup};
+use dromon_node::{ConnectError, Database, FINISH, Level, Node, OpenError, Phase, Position, Setup};
 use dromon_wsrep::MappedFile;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -120,6 +120,7 @@ pub fn run(config: &Config) -> Result<ExitCode, StartError> {
         data_dir: place.dir.clone(),
         position: Position::UNDEFINED,
         witness: true,
+        finish: FINISH,
     };
     let host = Arc::new(Process { sink: sink.clone() });
     let engines = Box::new(Tcp::new(host));

@@ -371,7 +371,10 @@ impl Node {
             Ok(()) => {
                 // Those who join from now on stay.
                 self.going_alone.forget();
-                self.drop_others(&order, &others);
+                // Of one that founds, the join is the first message: it drops them behind that.
+                if forced != Forced::Founding || self.shared().joined.is_some() {
+                    self.drop_others(&order, &others);
+                }
             }
             Err(e) => {
                 return Err(Refused {

@@ -211,7 +211,7 @@ impl Node {
                     let ws = self.chunk_to_apply(seqno, depends_on, &chunked, part);
                     ws.and_then(|ws| self.apply_write_set(applier, waiter, seqno, ws))
                 } else {
-                    self.gates.pass_commit(seqno);
+                    self.give_up(seqno);
                     None
                 };
                 self.chunk_applied(seqno);
@@ -265,7 +265,7 @@ impl Node {
                 let ends_at = self.gates.ends_at().unwrap_or(seqno);
                 let seqno = seqno.min(ends_at);
                 view.position.seqno = view.position.seqno.min(ends_at);
-                let deadline = Instant::now() + Duration::from_secs(60);
+                let deadline = Instant::now() + self.setup.finish;
                 // What is inconsistent is never finished here.
                 let over = || self.phase() == Phase::Inconsistent;
                 let mut waited = Err(WaitError::TimedOut);
@@ -329,8 +329,7 @@ impl Node {
                 .enter_apply(seqno, ws.depends_on, waiter, false)
                 .is_err()
         {
-            // Not applied: others may pass, but the position may not.
-            self.gates.pass_commit(seqno);
+            self.give_up(seqno);
             return None;
         }
         // Held until this is through: the log stays as long.
@@ -346,7 +345,7 @@ impl Node {
         let stream = (ws.source, ws.trx_id);
         let goes_on = self.drop_what_came_alone(applier, &ws);
         let Some(share) = self.share_of(&ws).filter(|_| goes_on) else {
-            self.gates.pass_commit(seqno);
+            self.give_up(seqno);
             return None;
         };
         if let Err(why) = self.share_out(seqno, &mut ws, &share) {
@@ -362,8 +361,7 @@ impl Node {
             None => match self.payload_from_log(ws.index, ws.source) {
                 Ok(payload) => payload,
                 Err(why) => {
-                    self.inconsistent(&format!("seqno {seqno} cannot be read again: {why}"));
-                    self.gates.pass_commit(seqno);
+                    self.cannot_be_read(seqno, &why);
                     return None;
                 }
             },
@@ -452,8 +450,7 @@ impl Node {
         ));
         let again = self.payload_from_log(index, source);
         if let Err(why) = &again {
-            self.inconsistent(&format!("seqno {seqno} cannot be read again: {why}"));
-            self.gates.pass_commit(seqno);
+            self.cannot_be_read(seqno, why);
         }
         again.ok()
     }
@@ -890,7 +887,7 @@ impl Node {
 }
 
 /// Whether this node was told to leave. One that is inconsistent has its last views on their way.
-fn told_to_leave(phase: Phase) -> bool {
+pub(super) fn told_to_leave(phase: Phase) -> bool {
     matches!(phase, Phase::Leaving | Phase::Closed)
 }
 

@@ -66,6 +66,15 @@ impl Node {
         }
     }
 
+    /// Whether a statement has been run here that lies beyond `position`, or was begun there.
+    pub(super) fn ran_beyond(&self, position: Position) -> bool {
+        let mark = lock(&self.ddl_marks).newest();
+        mark.is_some_and(|m| {
+            let ran = !matches!(m.progress, Progress::Stopped | Progress::RowsFailed);
+            ran && m.at.history == position.history && m.at.seqno > position.seqno
+        })
+    }
+
     /// The database is a fresh copy: no mark is about it.
     pub(super) fn forget_marks(&self) {
         *lock(&self.refed) = Refed::default();

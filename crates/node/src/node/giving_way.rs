@@ -122,6 +122,7 @@ impl Node {
                  the others",
                 trx.id
             ));
+            self.give_up(seqno);
             return Outcome::NodeFail;
         }
         if sum.is_some_and(|sum| PayloadSum::of(&payload) != sum) {

@@ -138,7 +138,7 @@ impl Node {
                 // passed has run on the others, and is not finished here.
                 match outcome {
                     Outcome::TrxFail => self.gates.cancel(seqno),
-                    _ => self.gates.pass_commit(seqno),
+                    _ => self.give_up(seqno),
                 }
                 meta.position = Position::UNDEFINED;
             }
@@ -150,7 +150,7 @@ impl Node {
             .is_err()
         {
             // It has run on the others, and not here.
-            self.gates.pass_commit(seqno);
+            self.give_up(seqno);
             meta.position = Position::UNDEFINED;
             return Outcome::ConnFail;
         }

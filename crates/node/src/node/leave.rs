@@ -317,7 +317,7 @@ impl Node {
 
     /// Makes sure the server gets its final view and its threads back.
     fn end_receivers(&self, phase: Phase) {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + self.setup.finish;
         let mut shared = self.shared();
         if !shared.own_leave && phase != Phase::Inconsistent {
             let released = self.gates.released();

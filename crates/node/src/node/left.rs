@@ -7,6 +7,7 @@ use bytes::Bytes;
 use dromon_gates::Seqno;
 use dromon_writeset::{Kept, Payload};
 
+use super::apply::told_to_leave;
 use super::{Node, Phase, lock};
 use crate::cluster::Chunked;
 use crate::in_log::{PieceLog, ReadLog};
@@ -83,12 +84,26 @@ impl Node {
                     std::thread::sleep(AGAIN);
                     continue;
                 }
-                Phase::Leaving | Phase::Closed | Phase::Inconsistent => {}
-                _ => self.inconsistent(&format!("seqno {seqno} cannot be read again: {why}")),
+                _ => self.cannot_be_read(seqno, &why),
             }
-            // Not applied: others may pass, but the position may not.
-            self.gates.pass_commit(seqno);
             return None;
+        }
+    }
+
+    /// What was ordered at `seqno` cannot be read, as `why` says. A node that leaves has it when it is back.
+    pub(super) fn cannot_be_read(&self, seqno: Seqno, why: &str) {
+        if !told_to_leave(self.phase()) {
+            self.inconsistent(&format!("seqno {seqno} cannot be read again: {why}"));
+        }
+        self.give_up(seqno);
+    }
+
+    /// What has its place at `seqno` is not done here: others may pass, but the position may not. Nor may
+    /// the database's own where that is asked at the next start: then nothing behind it is done, either.
+    pub(super) fn give_up(&self, seqno: Seqno) {
+        match told_to_leave(self.phase()) {
+            true => self.gates.end_before(seqno),
+            false => self.gates.pass_commit(seqno),
         }
     }
 }

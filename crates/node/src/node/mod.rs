@@ -120,7 +120,12 @@ pub struct Setup {
     pub position: Position,
     /// Whether there is no database: the node votes and stores the log.
     pub witness: bool,
+    /// How long a node that leaves waits until what has its place is finished here: [`FINISH`].
+    pub finish: Duration,
 }
+
+/// As long as servers leave themselves to stop.
+pub const FINISH: Duration = Duration::from_secs(60);
 
 /// Why a node could not be asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

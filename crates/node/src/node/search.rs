@@ -474,6 +474,27 @@ impl Node {
         Need::Copy
     }
 
+    /// The same where the others, in whose incarnation of the cluster the leader is of `term`, may lack a statement
+    /// of this node's: its tables have the effect, and its position, below which they agree, does not tell.
+    fn need_with_marks(
+        &self,
+        need: Need,
+        position: Position,
+        log: Option<LogEnd>,
+        term: u64,
+    ) -> Need {
+        let ours = log.map_or(0, |log| log.last.incarnation());
+        if need != Need::Log || ours == incarnation(term) || !self.ran_beyond(position) {
+            return need;
+        }
+        self.wants_copy.store(true, Relaxed);
+        self.note(&format!(
+            "this node ran a statement (DDL) beyond {position}, and the others have gone on as another incarnation of \
+             the cluster since, in which it may never have been: this database needs a full copy",
+        ));
+        Need::Copy
+    }
+
     /// Whether it joins others by a full copy, whatever its position.
     pub(super) fn starts_anew(&self) -> bool {
         self.shared().in_doubt || self.wants_copy.load(Relaxed)
@@ -494,11 +515,6 @@ impl Node {
         let known = self.nodes_to_ask(address, settings, known)?;
         let log = self.log_end_before(settings);
         let sum = self.own_sum(position, settings);
-        // In doubt about its tables it goes on from no position of theirs.
-        let asked = match self.starts_anew() {
-            true => Position::UNDEFINED,
-            false => position,
-        };
         let mut told = Instant::now();
         let began = Instant::now();
         let mut said: Vec<(String, String)> = Vec::new();
@@ -513,6 +529,11 @@ impl Node {
                 next += 1;
                 self.still_starting(LOOKING);
                 self.unless_told_to_stop(LOOKING)?;
+                // In doubt about its tables it goes on from no position of theirs.
+                let asked = match self.starts_anew() {
+                    true => Position::UNDEFINED,
+                    false => position,
+                };
                 match self.ask(
                     name,
                     &addr,
@@ -568,7 +589,15 @@ impl Node {
                                 }
                             }
                         }
-                        let need = self.need_with_streams(need, position, &state);
+                        if need == Need::Log && !self.is_witness() {
+                            let ours = self.need_with_streams(need, position, &state);
+                            let ours = self.need_with_marks(ours, position, log, term);
+                            if ours == Need::Copy {
+                                // Asked again: somebody must be there who gives one.
+                                candidates.push(addr);
+                                continue;
+                            }
+                        }
                         let former = |m: &Member| m.addr == own && m.can_give();
                         if need == Need::Copy
                             && !self.is_witness()

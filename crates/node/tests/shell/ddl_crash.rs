@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use dromon_node::Phase;
 
+use crate::partition::QUICK;
 use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, Disk, End, row};
-use crate::world::{World, run};
+use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// Nobody is evicted within these tests.
@@ -271,4 +272,67 @@ fn a_server_that_counts_gtids_is_told_of_a_statement_that_it_does_not_count_agai
             assert_eq!(told, counts);
         });
     }
+}
+
+/// The one that is left founds, in doubt about its tables: its join is the first message of its log all the same.
+#[test]
+fn who_is_in_doubt_and_the_only_one_left_founds() {
+    run(3, QUICK, LIMIT, |world| {
+        let one = world.db(1);
+        assert!(one.set(row(1), 5).is_committed());
+        world.settle();
+        one.holds.close(Point::DdlRan);
+        let origin = ddl(&one);
+        world.until("it has run", || one.holds.waiting(Point::DdlRan) == 1);
+        world.crash(3);
+        world.until("the others forget it", || {
+            [1, 2].map(|n| world.report.times(&format!("n{n}"), "forgetting")) == [1, 1]
+        });
+        world.crash(2);
+        world.crash(1);
+        let disk = a_place_behind(world.crashed_disk(1));
+        let position = disk.position;
+        world.edit_state_file(1, "safe_to_bootstrap", "1");
+        let again = world.open(1, disk, position);
+        again.connect("gcomm://", true).expect("it was told to");
+        world.synced(&again);
+        assert_eq!(again.size(), 1);
+        assert!(again.set(row(2), 1).is_committed());
+        drop(origin);
+    });
+}
+
+/// The cluster goes on by force without a statement of which the tables of one that comes back have the effect,
+/// and its position does not tell.
+#[test]
+fn a_statement_that_was_given_up_by_force_costs_a_copy() {
+    run(3, PATIENT, LIMIT, |world| {
+        let leader = world.leader(&world.db(1));
+        let forced = if leader == 1 { 2 } else { 1 };
+        let (one, two) = (world.db(forced), world.db(6 - leader - forced));
+        assert!(one.set(row(1), 5).is_committed());
+        world.settle();
+        let copies = one.donations();
+        world.net.cut(&addrs(&[one.n]), &addrs(&[two.n, leader]));
+        assert!(two.ddl(&ADD).is_committed());
+        has(world, &two, 105);
+        world.until("it knows that it is cut off", || {
+            one.node().phase() == Phase::NonPrimary
+        });
+        world.crash(two.n);
+        world.crash(leader);
+        world.net.heal();
+        one.node()
+            .set_options("pc.bootstrap=yes")
+            .expect("nobody else is there");
+        world.synced(&one);
+        let again = start(world, two.n, a_place_behind(world.crashed_disk(two.n)));
+        again.connect(&World::url(), false).expect("one is there");
+        world.synced(&again);
+        assert_eq!(again.read(row(1)), 5);
+        assert_eq!(one.donations(), copies + 1);
+        assert!(again.ddl(&ADD).is_committed());
+        has(world, &one, 105);
+        world.settle();
+    });
 }

@@ -15,7 +15,7 @@ use dromon_node::{Phase, Position};
 /// With so many bytes a row, a hundred rows do not travel in memory.
 const WIDE: usize = 60_000;
 
-fn wide(db: &Arc<Db>, from: u32, value: i64) -> Session {
+pub fn wide(db: &Arc<Db>, from: u32, value: i64) -> Session {
     let mut t = large(db, from, value);
     t.wide = WIDE;
     t

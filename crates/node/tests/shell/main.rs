@@ -31,6 +31,7 @@ mod rng;
 mod shelved;
 mod signs;
 mod silent;
+mod stopping;
 mod storm;
 mod streaming;
 mod three_nodes;

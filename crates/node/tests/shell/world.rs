@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use dromon_node::ddl_marks::MARKS_FILE;
 use dromon_node::grastate::{GraState, STATE_FILE, VIEW_FILE};
 use dromon_node::lacking::LACKING_FILE;
-use dromon_node::{Database, Level, Node, Outcome, Position, Setup};
+use dromon_node::{Database, FINISH, Level, Node, Outcome, Position, Setup};
 use dromon_order::memlog::MemLog;
 use tempfile::TempDir;
 
@@ -152,6 +152,8 @@ pub struct World {
     starts: AtomicU64,
     /// Whether databases opened from now on want the word of a donor.
     pub words: AtomicBool,
+    /// How long nodes opened from now on, that leave, wait until all is finished.
+    pub finish: Mutex<Duration>,
     /// Whether servers that start are told to stop.
     pub told_to_stop: Arc<AtomicBool>,
 }
@@ -243,6 +245,7 @@ impl World {
             witnesses: Mutex::default(),
             starts: AtomicU64::new(0),
             words: AtomicBool::new(false),
+            finish: Mutex::new(FINISH),
             told_to_stop: Arc::default(),
         }
     }
@@ -382,6 +385,7 @@ impl World {
             data_dir: self.new_dir(n, start, empty),
             position: recovered,
             witness: false,
+            finish: *lock(&self.finish),
         };
         let log = Arc::new(Lines {
             name: db.name.clone(),
@@ -419,6 +423,7 @@ impl World {
             data_dir: self.new_dir(n, start, empty),
             position: Position::UNDEFINED,
             witness: true,
+            finish: *lock(&self.finish),
         };
         let log = Arc::new(Lines {
             name: format!("n{n}"),

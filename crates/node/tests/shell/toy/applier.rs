@@ -323,7 +323,9 @@ impl Db {
         // A lost primary component is told at once, and so is the end of a node
         // whose data is worth nothing; all else waits its turn.
         let at_once = !view.primary
-            && (!view.members.is_empty() || self.node().phase() == Phase::Inconsistent);
+            && (!view.members.is_empty()
+                || self.node().phase() == Phase::Inconsistent
+                || self.leaves_early.load(Ordering::Relaxed));
         if !at_once && !inner.applying.is_empty() {
             let what = format!("{view:?} while {:?} are applied", inner.applying);
             self.violation(what);
@@ -753,7 +755,12 @@ impl Db {
     fn enter(&self, trx: &Arc<Trx>, seqno: Seqno) -> bool {
         let entered = self.node().commit_order_enter(trx);
         // What was begun ahead fails if its place never comes.
-        let ends = self.node().phase() == Phase::Leaving && chunked_id_of(trx.id).is_some();
+        let phase = self.node().phase();
+        let early = self.leaves_early.load(Ordering::Relaxed);
+        let ends = match early {
+            true => matches!(phase, Phase::Leaving | Phase::Closed),
+            false => phase == Phase::Leaving && chunked_id_of(trx.id).is_some(),
+        };
         if entered != Outcome::Ok && !(entered == Outcome::NodeFail && ends) {
             self.violation(format!(
                 "seqno {seqno} was not let into commit order: {entered:?}"

@@ -281,6 +281,8 @@ pub struct Db {
     pub crashed: AtomicBool,
     /// Its own start fails: it refuses primary views.
     pub refuses_views: AtomicBool,
+    /// It gets its last view while appliers are at work: its node has waited for them in vain.
+    pub leaves_early: AtomicBool,
     report: Arc<Report>,
     others: Arc<Mutex<Vec<Arc<Db>>>>,
     node: OnceLock<Arc<Node>>,
@@ -315,6 +317,7 @@ impl Db {
             appliers: AtomicUsize::new(4),
             crashed: AtomicBool::new(false),
             refuses_views: AtomicBool::new(false),
+            leaves_early: AtomicBool::new(false),
             report,
             others,
             node: OnceLock::new(),

@@ -1,0 +1,103 @@
+//! A node that is told to stop while it has work in hand, and waits for that in vain: what it
+//! has not done when it leaves is not lost to it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::chunks::{OPTIONS, commit, end};
+use crate::left::wide;
+use crate::toy::holds::Point;
+use crate::toy::{Db, row};
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Nodes wait for a moment only.
+fn with_little_time(world: &World) {
+    *world.finish.lock().expect("nobody panicked") = Duration::from_secs(1);
+}
+
+fn stops(db: &Arc<Db>) -> JoinHandle<()> {
+    let db = db.clone();
+    std::thread::spawn(move || db.disconnect())
+}
+
+/// Node 3 starts again on what `before` left, whose engine tells the position.
+fn comes_back(world: &World, before: &Db) {
+    let disk = before.disk();
+    let position = disk.position;
+    let again = world.open(3, disk, position);
+    again.connect(&World::url(), false).expect("it is a member");
+    world.synced(&again);
+    world.settle();
+}
+
+#[test]
+fn what_depends_on_what_is_still_at_work_is_not_passed_over() {
+    run(2, "", LIMIT, |world| {
+        with_little_time(world);
+        let (one, slow) = (world.db(1), world.join(3));
+        world.voters(3);
+        slow.leaves_early.store(true, Ordering::Relaxed);
+        slow.holds.close(Point::ApplyLeft);
+        let first = one.node().last_committed().seqno + 1;
+        assert!(one.set(row(1), 1).is_committed());
+        world.until("it has left commit order", || {
+            slow.holds.waiting(Point::ApplyLeft) == 1
+        });
+        // The next one waits for it, and the third for its turn.
+        assert!(one.set(row(1), 2).is_committed());
+        slow.holds.close(Point::ApplyLocked);
+        assert!(one.set(row(2), 3).is_committed());
+        world.until("it is applied", || {
+            slow.applying() == BTreeSet::from([first, first + 2])
+        });
+        slow.holds.open(Point::ApplyLocked);
+        let stopped = stops(&slow);
+        world.until("it gives up", || {
+            world.report.said("leaving before everything up to seqno")
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        slow.holds.open_all();
+        stopped.join().expect("no panic");
+        assert_eq!(slow.position().seqno, first);
+        comes_back(world, &slow);
+    });
+}
+
+#[test]
+fn what_lies_in_the_log_alone_is_not_passed_over() {
+    run(2, OPTIONS, LIMIT, |world| {
+        with_little_time(world);
+        let one = world.db(1);
+        let slow = world.joins_with(3, 1);
+        world.voters(3);
+        slow.leaves_early.store(true, Ordering::Relaxed);
+        slow.holds.close(Point::ApplyStart);
+        let first = one.node().last_committed().seqno + 1;
+        assert!(one.set(row(5000), 1).is_committed());
+        let large = commit(wide(&one, 1, 7));
+        world.until("its first chunk waits there", || {
+            slow.count("local_recv_queue") >= 1
+        });
+        assert!(one.set(row(5001), 1).is_committed());
+        assert!(one.set(row(5000), 2).is_committed());
+        world.until("all of it waits there", || {
+            slow.count("local_recv_queue") >= 3
+        });
+        let stopped = stops(&slow);
+        world.until("it closes its log", || {
+            world.report.said("did not come back in time")
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        slow.holds.open_all();
+        stopped.join().expect("no panic");
+        assert_eq!(slow.position().seqno, first);
+        assert!(!world.report.said("Inconsistency detected"));
+        assert!(end(large).is_committed());
+        comes_back(world, &slow);
+    });
+}
