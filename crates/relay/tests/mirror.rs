@@ -257,6 +257,14 @@ proptest! {
             }
         }
         prop_assert_eq!(view.lag_ms(&view.end().as_position()), 0);
+        // Its last file is moved away: the one before is as whole as it was.
+        let last = primary.files.len();
+        let copy = device.fork();
+        copy.remove(&name(last)).expect("it is there");
+        open(&copy).expect("nothing is damaged");
+        if last > 1 {
+            prop_assert_eq!(&stored(&copy, last - 1), &primary.files[last - 2]);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a store finds when it is opened, and how the end that a crash left is put right.
 
+use std::cmp::Ordering;
 use std::io::IoSlice;
 use std::sync::Arc;
 
@@ -148,11 +149,15 @@ pub(super) fn recover_last(
         let name = file_name(&options.prefix, number);
         let file = device.open(&name).map_err(StoreError::io("open", &name))?;
         let len = file.len().map_err(StoreError::io("look at", &name))?;
-        let known = if safe.file == number { safe.at } else { 0 };
+        let known = match safe.file.cmp(&number) {
+            Ordering::Less => 0,
+            Ordering::Equal => safe.at,
+            // One that had a successor was stored as a whole.
+            Ordering::Greater => len,
+        };
         // What a killed process wrote may not be on the disk, nor its name in the directory. What is
-        // read below is what was brought there. One that had a successor was stored as a whole.
-        let stored = if safe.file > number { len } else { known };
-        rewrite(&*file, stored, len).map_err(StoreError::io("write again the end of", &name))?;
+        // read below is what was brought there.
+        rewrite(&*file, known, len).map_err(StoreError::io("write again the end of", &name))?;
         file.sync_all().map_err(StoreError::io("sync", &name))?;
         device
             .sync_dir()

@@ -413,6 +413,46 @@ fn a_gap_between_files_is_named() {
     assert_eq!(store.state().to_string(), "0-1-1");
 }
 
+/// Two files are damaged, and the later one was moved away, as the message says: what the other one had is not
+/// taken for what a crash left. Nothing is changed.
+#[test]
+fn damage_in_what_was_not_the_last() {
+    let device = SimDevice::new(3);
+    let mut store = open(&device).expect("empty");
+    let mut model = Model::default();
+    for _ in 0..3 {
+        model.group(&mut store, 1, 2);
+        model.group(&mut store, 2, 2);
+        model.step(&mut store, &Step::Rotate).expect("no faults");
+    }
+    store.close().expect("no faults");
+    for number in [3, 4] {
+        device
+            .remove(&file_name("relay-bin", number))
+            .expect("there");
+    }
+    let here = |device: &SimDevice| -> Vec<_> {
+        let names = device.list().expect("readable").into_iter();
+        names.map(|n| (device.content(&n), n)).collect()
+    };
+    let name = file_name("relay-bin", 2);
+    let len = device.content(&name).expect("there").len() as u64;
+    for place in 0..len {
+        let copy = device.fork();
+        assert!(copy.flip_bit(&name, place, 1));
+        let before = here(&copy);
+        match open(&copy) {
+            Err(StoreError::Damaged { file, at, .. }) => {
+                assert!(file == name && at <= place, "byte {place}: {file}, {at}");
+            }
+            other => panic!("byte {place}: {:?}", other.map(|s| s.state().to_string())),
+        }
+        assert_eq!(here(&copy), before, "byte {place}");
+    }
+    let store = open(&device).expect("nothing is damaged");
+    assert_eq!(store.state(), &model.state(4));
+}
+
 #[test]
 fn purges_oldest_first_and_keeps_what_is_needed() {
     let device = SimDevice::new(3);
