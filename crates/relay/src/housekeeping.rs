@@ -46,7 +46,6 @@ pub(crate) struct Housekeeping {
     /// By which files are old.
     time: Believed,
     last: Instant,
-    unsaved: bool,
     /// Whether it was said why nothing is purged yet.
     said_unlisted: bool,
     /// Of whom it was said that what they need is gone.
@@ -67,7 +66,6 @@ impl Housekeeping {
             keep,
             log: log.clone(),
             last: Instant::now(),
-            unsaved: false,
             said_unlisted: false,
             cut_off: BTreeSet::new(),
             said: String::new(),
@@ -76,31 +74,53 @@ impl Housekeeping {
 
     /// Called often; does something each second.
     pub fn now_and_then(&mut self) {
-        if self.last.elapsed() >= EVERY {
-            self.last = Instant::now();
+        if self.is_due() {
             self.keep_house(self.server.now());
         }
     }
 
-    fn keep_house(&mut self, now: Now) {
-        let (forgotten, held) = {
-            let mut registry = self.server.registry();
-            let forgotten = registry.tick(now, self.keep.forget);
-            self.unsaved |= registry.take_changed();
-            let held = registry.held().map_or(0, |(files, _)| files);
-            (forgotten, held)
-        };
+    /// The same of a relay that stores nothing more: all files stay, and who comes is known at the next
+    /// start, however it ends.
+    pub fn without_purging(&mut self) {
+        if self.is_due() {
+            let saved = self.keep_list(self.server.now());
+            self.complain(saved.err());
+        }
+    }
+
+    fn is_due(&mut self) -> bool {
+        let due = self.last.elapsed() >= EVERY;
+        if due {
+            self.last = Instant::now();
+        }
+        due
+    }
+
+    /// Writes down who is known, if that has changed.
+    fn keep_list(&mut self, now: Now) -> Result<(), StoreError> {
+        let mut registry = self.server.registry();
+        let forgotten = registry.tick(now, self.keep.forget);
+        let changed = registry.take_changed();
+        drop(registry);
         for id in forgotten {
             self.log.say(
                 Level::Warning,
                 &format!("Replica {id} was away for too long and is forgotten."),
             );
         }
-        let saved = match self.unsaved {
-            true => self.server.write_down(),
-            false => Ok(()),
-        };
-        self.unsaved = saved.is_err();
+        if !changed {
+            return Ok(());
+        }
+        let saved = self.server.write_down();
+        if saved.is_err() {
+            self.server.registry().is_unsaved();
+        }
+        saved
+    }
+
+    fn keep_house(&mut self, now: Now) {
+        let saved = self.keep_list(now);
+        let held = self.server.registry().held().map_or(0, |(files, _)| files);
         // Not before: writing takes a while, and who comes in the meantime needs files, too.
         let oldest = self.view.oldest().unwrap_or(0);
         let needed = self.server.registry().needed(oldest);
@@ -268,7 +288,7 @@ mod tests {
         });
         housekeeping.server.keeps(limits, device);
         housekeeping.keep.limits = limits;
-        housekeeping.unsaved = true;
+        housekeeping.server.registry().is_unsaved();
         housekeeping.keep_house(at(1001));
         assert_eq!(housekeeping.view.oldest(), Some(1));
         // Without it they go.
@@ -565,5 +585,32 @@ mod tests {
         housekeeping.keep_house(at(1003));
         let kept = device.content(REPLICAS).expect("written");
         assert!(kept.starts_with(b"3 1 3306 "), "{kept:?}");
+    }
+
+    /// A list that could not be written before the relay failed is written then, and all files stay.
+    #[test]
+    fn the_list_of_a_relay_that_has_failed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = Log::file(&dir.path().join("log")).expect("writable");
+        let device = SimDevice::new(1);
+        let (mut housekeeping, mut store) = with_store(&device, &log);
+        for _ in 0..3 {
+            store.begin_file(&begins()).expect("a good disk");
+        }
+        housekeeping.server.registry().ends(3, 1, at(1001));
+        device.fail_write(1, io::ErrorKind::StorageFull);
+        housekeeping.keep_house(at(1002));
+        assert_eq!(device.content(REPLICAS), None);
+        let mut keep = housekeeping.keep.clone();
+        keep.limits.size_hard = Some(1);
+        let (server, view) = (&housekeeping.server, &housekeeping.view);
+        let mut housekeeping = Housekeeping::new(server, view, keep, &log);
+        housekeeping.without_purging();
+        assert_eq!(device.content(REPLICAS), None, "it is not due");
+        std::thread::sleep(EVERY);
+        housekeeping.without_purging();
+        let kept = device.content(REPLICAS).expect("written");
+        assert!(kept.starts_with(b"3 1 3306 1001 "), "{kept:?}");
+        assert_eq!(housekeeping.view.oldest(), Some(1));
     }
 }

@@ -258,6 +258,7 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             while !told.load(Ordering::Acquire) {
                 thread::sleep(Duration::from_millis(200));
                 if !full {
+                    housekeeping.without_purging();
                     continue;
                 }
                 housekeeping.now_and_then();

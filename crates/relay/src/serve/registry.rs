@@ -225,6 +225,11 @@ impl Registry {
         std::mem::take(&mut self.changed)
     }
 
+    /// It could not be written down, and is still to be.
+    pub fn is_unsaved(&mut self) {
+        self.changed = true;
+    }
+
     /// A replica is sent events from this file on. A connection with the same server id that is
     /// still there is a leftover, and must end.
     pub fn begins(&mut self, id: u32, host: &str, port: u16, connection: u32, file: u64, now: Now) {
