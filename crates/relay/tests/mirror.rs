@@ -338,6 +338,39 @@ fn what_does_not_fit_is_refused() {
     assert!(error.to_string().contains("binlog_checksum"), "{error}");
 }
 
+/// Half of a group was too large for memory when the primary crashed. It goes on with its next file, and the
+/// power goes: what was taken back does not come back.
+#[test]
+fn what_was_taken_back_stays_away() {
+    let mut primary = Primary::default();
+    primary.begin();
+    for raw in group(1, 50, false, false) {
+        primary.add(raw);
+    }
+    let mut crashed = primary.clone();
+    for raw in group(1, 5 << 20, false, false).into_iter().take(2) {
+        crashed.add(raw);
+    }
+    primary.begin();
+    for seed in 0..12 {
+        let device = SimDevice::new(seed);
+        let mut store = open(&device).expect("empty");
+        takes(&mut store, &crashed.send(None)).expect("all of it");
+        assert!(store.in_group());
+        store.abandon().expect("a good disk");
+        let more = primary.send(store.end());
+        takes(&mut store, &more).expect("all of it");
+        drop(store);
+        device.crash(seed);
+        open(&device).expect("mended");
+        for (n, file) in primary.files.iter().enumerate() {
+            let found = stored(&device, n + 1);
+            assert_eq!(found.len(), file.len(), "file {}, seed {seed}", n + 1);
+            assert!(found == *file, "file {}, seed {seed}", n + 1);
+        }
+    }
+}
+
 /// A directory of one kind is not gone on with as the other.
 #[test]
 fn kinds_are_not_mixed() {

@@ -613,7 +613,9 @@ impl Store {
         } else {
             open.buf.clear();
             open.written = open.settled;
+            // A mirror's next file may begin without a word in this one, whose length counts then.
             let cut = open.file.set_len(open.settled);
+            let cut = cut.and_then(|()| open.file.sync_data());
             let cut = cut.map_err(StoreError::io("cut", &open.name));
             self.or_end(cut)?;
         }
