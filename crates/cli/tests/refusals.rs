@@ -218,7 +218,11 @@ fn each_fault_has_its_message_and_exit_code() {
         (
             with(&["--dir", "broken"]),
             1,
-            vec!["broken/cluster.json", "cannot be read"],
+            vec![
+                "broken/cluster.json",
+                "cannot be read",
+                "broken/db*/data: keep the directory",
+            ],
         ),
         (
             [with(&["--port"]), vec![port.clone()]].concat(),

@@ -116,7 +116,8 @@ pub enum SandboxError {
     },
     /// `cluster.json` cannot be understood.
     #[error(
-        "{path} cannot be read as a cluster's record ({why}). If its servers are stopped, remove the directory"
+        "{path} cannot be read as a cluster's record ({why}). Nothing was started or removed. The nodes' data is as it was, in {dir}/db*/data: keep the directory. For another record: stop the servers that still run (db*/mysqld.pid), move {dir} away, make a cluster there anew with the same options (`dromon up --dir {dir}`, then `dromon down --dir {dir}`), copy its cluster.json into the directory that was moved away, with the password that its db1/client.cnf has, and put that one back in its place. If nobody needs the data, remove the directory",
+        dir = path.parent().unwrap_or(path).display()
     )]
     BadRecord {
         /// The record.
@@ -409,6 +410,10 @@ mod tests {
             },
             SandboxError::NoCluster { dir: dir() },
             SandboxError::Incomplete { dir: dir() },
+            SandboxError::BadRecord {
+                path: dir().join("cluster.json"),
+                why: String::new(),
+            },
             SandboxError::NoneSafeToBootstrap { dir: dir() },
             SandboxError::TwoHalves {
                 dir: dir(),

@@ -173,7 +173,10 @@ impl ClusterRecord {
             why: e.to_string(),
         })?;
         if record.shape != SHAPE {
-            let why = format!("its shape is {}, this program knows {SHAPE}", record.shape);
+            let why = format!(
+                "its shape is {}, this program knows {SHAPE}: use the one that wrote it",
+                record.shape
+            );
             return Err(SandboxError::BadRecord { path, why });
         }
         // All paths and processes in it are those of the directory it was written for.
@@ -202,7 +205,11 @@ impl ClusterRecord {
             .open(&fresh)
             .at("write", &fresh)?;
         file.write_all(text.as_bytes()).at("write", &fresh)?;
-        fs::rename(&fresh, &path).at("replace", &path)
+        // Else a power cut may leave the name with nothing behind it.
+        file.sync_all().at("sync", &fresh)?;
+        fs::rename(&fresh, &path).at("replace", &path)?;
+        let dir = File::open(&self.dir).and_then(|dir| dir.sync_all());
+        dir.at("sync the directory", &self.dir)
     }
 }
 
@@ -490,6 +497,25 @@ mod tests {
             ClusterRecord::load(dir.path()),
             Err(SandboxError::BadRecord { .. })
         ));
+    }
+
+    /// As a power cut may have left it.
+    #[test]
+    fn without_a_record_the_data_is_not_given_up() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        fs::write(dir.path().join("cluster.json"), "").expect("written");
+        let error = ClusterRecord::load(dir.path()).expect_err("nothing is in it");
+        let said = error.to_string();
+        let here = dir.path().display();
+        for words in [
+            &format!("{here}/cluster.json cannot be read"),
+            "Nothing was started or removed",
+            &format!("in {here}/db*/data: keep the directory"),
+            &format!("`dromon up --dir {here}`"),
+            "password that its db1/client.cnf has",
+        ] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
     }
 
     #[test]
