@@ -290,14 +290,17 @@ impl Puller {
             limit: self.source.dead_after,
             in_all: Some(self.source.dead_after),
         };
-        let asked = Asker::connect(&login).and_then(|mut asker| asker.ask(WSREP_ON, WSREP_MAX));
-        match asked {
+        // Who is not let in has not answered: amid a storm of connections a node has no room.
+        let Ok(mut asker) = Asker::connect(&login) else {
+            return true;
+        };
+        match asker.ask(WSREP_ON, WSREP_MAX) {
             Ok(rows) => {
                 let on = rows.first().and_then(|row| row.get(1)?.as_deref());
                 on.is_some_and(|on| on.eq_ignore_ascii_case(b"ON"))
             }
             // It knows no such question.
-            Err(AskError::Session(_)) => false,
+            Err(AskError::Session(SessionError::Refused { .. })) => false,
             Err(_) => true,
         }
     }

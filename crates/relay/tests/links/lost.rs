@@ -25,18 +25,28 @@ const CRC: Checksum = Checksum::Crc32;
 
 /// A server that says it has not 0-1-7, and the second time that it has.
 fn primary(server_id: u32) -> (String, Arc<AtomicUsize>) {
-    is_primary(server_id, false)
+    is_primary(server_id, false, None)
 }
 
-/// The same, as a node of a cluster or not.
-fn is_primary(server_id: u32, node: bool) -> (String, Arc<AtomicUsize>) {
+/// The same, as a node of a cluster or not. `refuses`: when it has said so, it turns one connection away with
+/// this error.
+fn is_primary(server_id: u32, node: bool, mut refuses: Option<u16>) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound").to_string();
     let dumps = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&dumps);
     thread::spawn(move || {
         for stream in listener.incoming() {
-            serves(stream.expect("a client"), server_id, node, &counted);
+            let mut stream = stream.expect("a client");
+            let said = counted.load(Ordering::SeqCst) > 0;
+            if let Some(code) = refuses.take_if(|_| said) {
+                let mut out = Vec::new();
+                let refusal = error(&Failure::new(code, "not now"));
+                put_packet(&mut out, 0, &refusal);
+                stream.write_all(&out).expect("sent");
+                continue;
+            }
+            serves(stream, server_id, node, &counted);
         }
     });
     (address, dumps)
@@ -184,7 +194,15 @@ fn what_another_one_wrote_may_come() {
 /// Another node may have written it under the same server id, and this one be behind.
 #[test]
 fn what_a_node_of_a_cluster_lacks_comes() {
-    goes_on(is_primary(1, true));
+    goes_on(is_primary(1, true, None));
+}
+
+/// That it is a node it cannot say: it has no room for another connection, or shuts down.
+#[test]
+fn who_lets_nobody_in_may_be_a_node() {
+    for code in [1040, 1053, 1129, 1203, 1226] {
+        goes_on(is_primary(1, true, Some(code)));
+    }
 }
 
 fn goes_on((address, dumps): (String, Arc<AtomicUsize>)) {
