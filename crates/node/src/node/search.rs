@@ -9,7 +9,7 @@ use dromon_writeset::{Seqno, Uuid};
 use super::connect::Found;
 use super::service::from_parts;
 use super::{Aside, AskError, ConnectError, EngineError, LogSummary, Node, Phase};
-use crate::cluster::{ClusterState, Member};
+use crate::cluster::ClusterState;
 use crate::forks::LogEnd;
 use crate::gone::log_counts;
 use crate::messages::{Answer, Need, Position, Request, decode, encode};
@@ -598,11 +598,15 @@ impl Node {
                                 continue;
                             }
                         }
-                        let former = |m: &Member| m.addr == own && m.can_give();
+                        let only_former = {
+                            let donors = state.members().filter(|m| m.can_give());
+                            let mut donors = donors.peekable();
+                            donors.peek().is_some() && donors.all(|m| m.addr == own)
+                        };
                         if need == Need::Copy
                             && !self.is_witness()
                             && began.elapsed() < FORMER
-                            && state.members().any(former)
+                            && only_former
                         {
                             said.push((addr, "still counts this node's former process".into()));
                             continue;
