@@ -45,6 +45,7 @@ pub mod tune;
 pub mod unit;
 pub mod unit_size;
 pub mod value;
+mod words;
 pub mod xa;
 
 pub use config::{Config, REPLICA};

@@ -4,134 +4,12 @@
 //! so, and whoever asks assumes the worst.
 
 use crate::value::put_name;
-
-/// A word or a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Token {
-    pub text: String,
-    /// It cannot be a word of the language.
-    pub quoted: bool,
-    /// A dot follows.
-    pub qualifies: bool,
-    /// A comma came before it.
-    pub listed: bool,
-    /// A text or an equals sign follows.
-    pub valued: bool,
-}
-
-fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$')
-}
-
-/// Where a quoted text ends, from behind its first quote on, and what stands in it.
-fn quoted(bytes: &[u8], quote: u8) -> Option<(String, usize)> {
-    let mut out = String::new();
-    let mut at = 0;
-    loop {
-        match *bytes.get(at)? {
-            0x80.. => return None,
-            // What it means depends on the session.
-            b'\\' if quote != b'`' => return None,
-            byte if byte == quote => {
-                if bytes.get(at + 1) != Some(&quote) {
-                    return Some((out, at + 1));
-                }
-                out.push(char::from(quote));
-                at += 2;
-            }
-            byte => {
-                out.push(char::from(byte));
-                at += 1;
-            }
-        }
-    }
-}
-
-/// `None`: it is not understood.
-pub(crate) fn tokens(bytes: &[u8]) -> Option<Vec<Token>> {
-    let mut all = Vec::new();
-    let whole = bytes.is_ascii() && read_tokens(bytes, &mut all).is_some();
-    whole.then_some(all)
-}
-
-/// `None`: what follows those that were found is not understood.
-fn read_tokens(bytes: &[u8], all: &mut Vec<Token>) -> Option<()> {
-    let mut at = 0;
-    let mut comma = false;
-    let value = |all: &mut Vec<Token>| {
-        if let Some(last) = all.last_mut() {
-            last.valued = true;
-        }
-    };
-    while let Some(byte) = bytes.get(at) {
-        let rest = &bytes[at..];
-        match byte {
-            b'`' | b'"' | b'\'' => {
-                let (text, used) = quoted(&rest[1..], *byte)?;
-                if *byte == b'\'' {
-                    value(all);
-                } else {
-                    all.push(Token {
-                        text,
-                        quoted: true,
-                        qualifies: false,
-                        listed: std::mem::take(&mut comma),
-                        valued: false,
-                    });
-                }
-                at += 1 + used;
-            }
-            // Others would have to know the version.
-            b'/' if rest.starts_with(b"/*!") || rest.starts_with(b"/*M!") => return None,
-            b'/' if rest.starts_with(b"/*") => {
-                at += 4 + rest[2..].windows(2).position(|two| two == b"*/")?;
-            }
-            b'#' => at += rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len()),
-            b'-' if rest.starts_with(b"--") && rest.get(2).is_none_or(|b| *b <= b' ') => {
-                at += rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
-            }
-            b',' => {
-                comma = true;
-                at += 1;
-            }
-            b'=' => {
-                value(all);
-                at += 1;
-            }
-            b'.' => {
-                if let Some(last) = all.last_mut() {
-                    last.qualifies = true;
-                }
-                at += 1;
-            }
-            0x80.. => return None,
-            byte if is_word(*byte) => {
-                let end = rest.iter().position(|b| !is_word(*b)).unwrap_or(rest.len());
-                if rest.get(end).is_some_and(|byte| !byte.is_ascii()) {
-                    return None;
-                }
-                all.push(Token {
-                    text: String::from_utf8_lossy(&rest[..end]).into_owned(),
-                    quoted: false,
-                    qualifies: false,
-                    listed: std::mem::take(&mut comma),
-                    valued: false,
-                });
-                at += end;
-            }
-            _ => at += 1,
-        }
-    }
-    Some(())
-}
+use crate::words::{Lexer, Token, Wording};
 
 /// Whether a statement of this kind changes only tables that it names.
 pub(crate) fn is_of_tables(tokens: &[Token]) -> bool {
-    let cursor = || Cursor {
-        tokens,
-        database: "",
-    };
-    is_rebuild(cursor()) || matches!(read(cursor()), Some(About::Tables(_)))
+    let cursor = || Cursor::of(tokens);
+    is_rebuild(cursor()) || matches!(read(&mut cursor()), Some(About::Tables(_)))
 }
 
 /// Whether a statement makes tables anew as they are. It is none that [`about`] knows: where some of its
@@ -155,16 +33,54 @@ pub enum About {
     Unknown,
 }
 
+/// It is of a kind that is about tables, but it cannot be seen which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unclear;
+
+/// What kind of statement it is, as far as it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Any,
+    Tables,
+    Database,
+}
+
 /// Reads names from tokens, one after the other.
 struct Cursor<'t> {
     tokens: &'t [Token],
     database: &'t str,
+    /// What follows the tokens, and is not understood.
+    tail: Option<&'t [u8]>,
+    /// It does not begin with a dot.
+    closed: bool,
+    kind: Kind,
+    /// What was looked for may be in the tail.
+    lost: bool,
 }
 
-impl Cursor<'_> {
+impl<'t> Cursor<'t> {
+    /// Of tokens behind which nothing counts.
+    fn of(tokens: &'t [Token]) -> Cursor<'t> {
+        Cursor {
+            tokens,
+            database: "",
+            tail: None,
+            closed: false,
+            kind: Kind::Any,
+            lost: false,
+        }
+    }
+
+    /// The next token, and those behind it.
+    fn next(&mut self) -> Option<(&'t Token, &'t [Token])> {
+        let next = self.tokens.split_first();
+        self.lost |= next.is_none() && self.tail.is_some();
+        next
+    }
+
     /// Passes the next token, if it is one of these words.
     fn word(&mut self, words: &[&str]) -> bool {
-        let Some((first, rest)) = self.tokens.split_first() else {
+        let Some((first, rest)) = self.next() else {
             return false;
         };
         let found = !first.quoted
@@ -184,19 +100,25 @@ impl Cursor<'_> {
         }
     }
 
-    fn one(&mut self) -> Option<String> {
-        let (first, rest) = self.tokens.split_first()?;
+    fn pass(&mut self) -> Option<&'t Token> {
+        let (first, rest) = self.next()?;
         self.tokens = rest;
-        Some(first.text.clone())
+        Some(first)
+    }
+
+    fn name(&mut self) -> Option<String> {
+        let token = self.pass()?;
+        token.known.then(|| token.text.clone())
     }
 
     fn table(&mut self) -> Option<(String, String)> {
-        let qualified = self.tokens.first()?.qualifies;
-        let first = self.one()?;
-        match qualified {
-            true => Some((first, self.one()?)),
-            false => Some((self.database.to_owned(), first)),
+        let qualified = self.tokens.first().is_some_and(|token| token.qualifies);
+        let first = self.name()?;
+        if qualified {
+            return Some((first, self.name()?));
         }
+        self.lost |= self.tokens.is_empty() && self.tail.is_some() && !self.closed;
+        Some((self.database.to_owned(), first))
     }
 
     /// Passes the rest of an ALTER TABLE: its new name, and tables that change places with partitions.
@@ -210,34 +132,49 @@ impl Cursor<'_> {
                 self.word(&["TO", "AS"]);
                 tables.push(self.table()?);
             } else if self.word(&["WITH", "CONVERT", "TO"]) {
-                if self.word(&["TABLE"]) {
+                if !self.tokens.is_empty() && self.word(&["TABLE"]) {
                     tables.push(self.table()?);
                 }
             } else {
-                self.one()?;
+                self.pass()?;
             }
         }
+        // Whatever it says, without these words it names no other table.
+        self.lost |= self
+            .tail
+            .is_some_and(|tail| has_word(tail, &["RENAME", "TABLE"]));
         Some(())
     }
 
     /// Whether options of a database come next, where its name may be missing. Only COMMENT may be a name, too.
-    fn is_option(&self) -> bool {
-        let Some((first, rest)) = self.tokens.split_first() else {
+    fn is_option(&mut self) -> bool {
+        let Some((first, rest)) = self.next() else {
             return true;
         };
         let is = |word: &str| !first.quoted && first.text.eq_ignore_ascii_case(word);
         let in_quotes = || rest.first().is_some_and(|next| next.quoted);
+        if is("COMMENT") && !first.valued && rest.is_empty() {
+            self.lost |= self.tail.is_some();
+        }
         ["CHARACTER", "COLLATE", "DEFAULT"].into_iter().any(is)
             || is("COMMENT") && (first.valued || in_quotes())
     }
 
-    fn is_listed(&self) -> bool {
-        self.tokens.first().is_some_and(|token| token.listed)
+    fn is_listed(&mut self) -> bool {
+        self.next().is_some_and(|(first, _)| first.listed)
     }
 }
 
-fn read(mut at: Cursor<'_>) -> Option<About> {
-    const BETWEEN: [&str; 9] = [
+/// Whether one of these words may stand in a text.
+fn has_word(text: &[u8], words: &[&str]) -> bool {
+    words.iter().any(|word| {
+        text.windows(word.len())
+            .any(|part| part.eq_ignore_ascii_case(word.as_bytes()))
+    })
+}
+
+fn read(at: &mut Cursor<'_>) -> Option<About> {
+    const BETWEEN: [&str; 10] = [
         "OR",
         "REPLACE",
         "TEMPORARY",
@@ -247,10 +184,13 @@ fn read(mut at: Cursor<'_>) -> Option<About> {
         "UNIQUE",
         "FULLTEXT",
         "SPATIAL",
+        "VECTOR",
     ];
     let mut tables = Vec::new();
     if at.word(&["LOAD"]) {
-        at.word(&["DATA", "XML"]);
+        if at.word(&["DATA", "XML"]) {
+            at.kind = Kind::Tables;
+        }
         at.word(&["LOW_PRIORITY", "CONCURRENT"]);
         at.word(&["LOCAL"]);
         // The name of the file is no token.
@@ -261,15 +201,22 @@ fn read(mut at: Cursor<'_>) -> Option<About> {
         }
         tables.push(at.table()?);
     } else if at.word(&["TRUNCATE"]) {
+        at.kind = Kind::Tables;
         at.word(&["TABLE"]);
         tables.push(at.table()?);
     } else if at.word(&["RENAME"]) {
         if !at.word(&["TABLE", "TABLES"]) {
             return None;
         }
+        at.kind = Kind::Tables;
         at.if_exists();
         loop {
             tables.push(at.table()?);
+            if at.word(&["WAIT"]) {
+                at.pass();
+            } else {
+                at.word(&["NOWAIT"]);
+            }
             if !at.word(&["TO"]) {
                 return None;
             }
@@ -286,19 +233,22 @@ fn read(mut at: Cursor<'_>) -> Option<About> {
         }
         while at.word(&BETWEEN) {}
         if at.word(&["DATABASE", "SCHEMA"]) {
+            at.kind = Kind::Database;
             at.if_exists();
             let name = match alters && at.is_option() {
                 true => at.database.to_owned(),
-                false => at.one()?,
+                false => at.name()?,
             };
             return Some(About::Database(name));
         }
         if at.word(&["INDEX"]) {
+            at.kind = Kind::Tables;
             while !at.word(&["ON"]) {
-                at.one()?;
+                at.pass()?;
             }
             tables.push(at.table()?);
         } else if at.word(&["TABLE", "TABLES"]) {
+            at.kind = Kind::Tables;
             at.if_exists();
             tables.push(at.table()?);
             while drops && at.is_listed() {
@@ -314,26 +264,53 @@ fn read(mut at: Cursor<'_>) -> Option<About> {
     Some(About::Tables(tables))
 }
 
+/// A statement that dumps write: all of it is in a comment that servers of some version read. If it is in a
+/// binlog, the source has done it.
+fn without_comment(text: &[u8]) -> Option<&[u8]> {
+    let text = text.trim_ascii().strip_suffix(b"*/")?;
+    let text = text
+        .strip_prefix(b"/*!")
+        .or_else(|| text.strip_prefix(b"/*M!"))?;
+    let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
+    let text = &text[digits..];
+    let is_whole = matches!(digits, 0 | 5 | 6) && text.first()?.is_ascii_whitespace();
+    let has = |what: &[u8]| text.windows(2).any(|two| two == what);
+    (is_whole && !has(b"/*") && !has(b"*/")).then_some(text)
+}
+
+/// What a statement in a default database is about, if it is known how it is written.
+///
+/// # Errors
+/// That cannot be seen for sure, and may be tables.
+pub(crate) fn about_of(text: &[u8], database: &[u8], wording: Wording) -> Result<About, Unclear> {
+    let text = without_comment(text).unwrap_or(text);
+    let lexer = Lexer::read(text, wording);
+    let Ok(database) = std::str::from_utf8(database) else {
+        return Err(Unclear);
+    };
+    let mut cursor = Cursor {
+        database,
+        tail: lexer.tail(),
+        closed: lexer.closed,
+        ..Cursor::of(&lexer.tokens)
+    };
+    let found = read(&mut cursor);
+    match (cursor.kind, found) {
+        (_, Some(found)) if !cursor.lost => Ok(found),
+        (Kind::Tables, _) => Err(Unclear),
+        // No statement about tables is without these words.
+        (Kind::Any, _)
+            if cursor.lost && has_word(text, &["TABLE", "INDEX", "TRUNCATE", "LOAD"]) =>
+        {
+            Err(Unclear)
+        }
+        (Kind::Any | Kind::Database, _) => Ok(About::Unknown),
+    }
+}
+
 /// What a statement in a default database is about.
 pub fn about(text: &[u8], database: &[u8]) -> About {
-    let mut tokens = Vec::new();
-    let whole = read_tokens(text, &mut tokens).is_some() && text.is_ascii();
-    let Ok(database) = std::str::from_utf8(database) else {
-        return About::Unknown;
-    };
-    // Of LOAD DATA the table comes first; behind it are terminators, mostly with a backslash.
-    let loads = || {
-        let first = tokens.first();
-        first.is_some_and(|token| !token.quoted && token.text.eq_ignore_ascii_case("LOAD"))
-    };
-    if !whole && !loads() {
-        return About::Unknown;
-    }
-    let cursor = Cursor {
-        tokens: &tokens,
-        database,
-    };
-    read(cursor).unwrap_or(About::Unknown)
+    about_of(text, database, Wording::default()).unwrap_or(About::Unknown)
 }
 
 /// Whether all tables that a statement is about are named with their databases.
@@ -352,10 +329,7 @@ pub(crate) fn is_of_default(text: &[u8]) -> bool {
 
 /// The words and names that a statement begins with, as far as they are understood.
 fn beginning(text: &[u8]) -> Vec<Token> {
-    let mut tokens = Vec::new();
-    // What follows need not be understood.
-    let _ = read_tokens(text, &mut tokens);
-    tokens
+    Lexer::read(text, Wording::default()).tokens
 }
 
 /// The words that a statement begins with, four at most: none that is quoted or a number, nor what is
@@ -380,20 +354,14 @@ pub(crate) fn leading_words(text: &[u8]) -> String {
 /// Whether a statement changes rows, or a temporary table, and commits nothing.
 pub(crate) fn changes_rows(text: &[u8]) -> bool {
     let tokens = beginning(text);
-    let mut at = Cursor {
-        tokens: &tokens,
-        database: "",
-    };
+    let mut at = Cursor::of(&tokens);
     at.word(&["INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD"]) || temporary(text).is_some()
 }
 
 /// Whether it is a CREATE TABLE, and not of a temporary one.
 pub(crate) fn makes_table(text: &[u8]) -> bool {
     let tokens = beginning(text);
-    let mut at = Cursor {
-        tokens: &tokens,
-        database: "",
-    };
+    let mut at = Cursor::of(&tokens);
     if !at.word(&["CREATE"]) {
         return false;
     }
@@ -418,10 +386,7 @@ pub(crate) enum Temporary {
 /// `None`: it is none, or not understood.
 pub(crate) fn temporary(text: &[u8]) -> Option<Temporary> {
     let tokens = beginning(text);
-    let mut at = Cursor {
-        tokens: &tokens,
-        database: "",
-    };
+    let mut at = Cursor::of(&tokens);
     let drops = at.word(&["DROP"]);
     if !drops && !at.word(&["CREATE"]) {
         return None;
@@ -454,6 +419,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::words::Charset;
 
     fn tables(text: &str) -> Option<String> {
         match about(text.as_bytes(), b"d") {
@@ -600,6 +566,102 @@ mod tests {
         ] {
             assert_eq!(about(text.as_bytes(), b"d"), About::Unknown, "{text}");
         }
+    }
+
+    /// Where a text ends depends on the session.
+    #[test]
+    fn what_is_not_in_ascii() {
+        let shown = |text: &[u8], escapes: Option<bool>, charset: Charset| match about_of(
+            text,
+            b"d",
+            Wording { escapes, charset },
+        ) {
+            Ok(About::Tables(all)) => {
+                let all: Vec<String> = all.iter().map(|(d, t)| format!("{d}.{t}")).collect();
+                all.join(" ")
+            }
+            other => format!("{other:?}"),
+        };
+        let unclear = "Err(Unclear)";
+        let (yes, no) = (Some(true), Some(false));
+        let (any, plain, utf8) = (Charset::Any, Charset::Plain, Charset::Utf8);
+        for (text, escapes, charset, wanted) in [
+            ("DROP TABLE `tä`, tö.`x`, ü", yes, utf8, "d.tä tö.x d.ü"),
+            ("DROP TABLE `tä`", yes, plain, unclear),
+            ("DROP TABLE tä", yes, plain, unclear),
+            ("DROP INDEX `ä` ON t", yes, plain, "d.t"),
+            ("DROP INDEX `ä` ON t", yes, any, unclear),
+            ("DROP INDEX `äx` ON t", yes, any, "d.t"),
+            (
+                r"ALTER TABLE t COMMENT 'a\', RENAME TO x.y, COMMENT '",
+                yes,
+                any,
+                "d.t",
+            ),
+            (
+                r"ALTER TABLE t COMMENT 'a\', RENAME TO x.y, COMMENT ''",
+                no,
+                any,
+                "d.t x.y",
+            ),
+            (
+                r"ALTER TABLE t COMMENT 'a\', RENAME TO x.y, COMMENT ''",
+                yes,
+                any,
+                unclear,
+            ),
+            (
+                r"ALTER TABLE t COMMENT 'ä\\', RENAME TO x.y",
+                yes,
+                utf8,
+                "d.t x.y",
+            ),
+            (
+                r"ALTER TABLE t COMMENT 'ä\\', RENAME TO x.y",
+                yes,
+                any,
+                unclear,
+            ),
+            (r"ALTER TABLE t COMMENT 'ä\\', COMMENT 'x'", yes, any, "d.t"),
+            (
+                "ALTER TABLE t COMMENT 'ä', RENAME TO x.y",
+                None,
+                any,
+                "d.t x.y",
+            ),
+            ("ALTER TABLE t RENAME COLUMN `a` TO `ä`", None, any, "d.t"),
+            (
+                "ALTER TABLE t COMMENT \"ä\", RENAME x.`y`",
+                None,
+                any,
+                "d.t x.y",
+            ),
+            (
+                r#"ALTER TABLE t COMMENT "\"", RENAME x.y"#,
+                yes,
+                utf8,
+                unclear,
+            ),
+            ("CREATE VECTOR INDEX i ON t (v)", None, any, "d.t"),
+            ("/*M!100000 TRUNCATE t */ ", None, any, "d.t"),
+            ("/*!50000 TRUNCATE t */ /*!50000 .u */", None, any, unclear),
+        ] {
+            assert_eq!(shown(text.as_bytes(), escapes, charset), wanted, "{text}");
+        }
+        for (text, wanted) in [
+            ("ALTER TABLE a.x ADD n INT COMMENT 'ä'", true),
+            ("ALTER TABLE x ADD n INT COMMENT 'ä'", false),
+            ("ALTER TABLE a.x /*!50000 RENAME y */", false),
+        ] {
+            assert_eq!(is_qualified(text.as_bytes()), wanted, "{text}");
+        }
+        // In gbk the first text has one character, and no end at its second quote; in latin1 it has.
+        let text = b"ALTER TABLE t COMMENT '\xb5\\', RENAME TO x.y, COMMENT ' '";
+        assert_eq!(shown(text, yes, any), unclear);
+        // Not in UTF-8, but a text is one anyway.
+        assert_eq!(shown(b"DROP TABLE `\xe4`", yes, utf8), unclear);
+        let text = b"ALTER TABLE t COMMENT '\xe4', RENAME TO x.y";
+        assert_eq!(shown(text, yes, utf8), "d.t x.y");
     }
 
     proptest! {

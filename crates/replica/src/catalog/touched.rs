@@ -5,7 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::names::{is_of_tables, tokens};
+use crate::names::is_of_tables;
+use crate::words::tokens;
 
 /// Tables that may have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]

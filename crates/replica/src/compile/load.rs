@@ -15,12 +15,11 @@ use std::sync::Arc;
 use dromon_binlog::{Duplicates, Event, EventType, FileBlock, Gtid, LoadQuery, StatusVar};
 use rustc_hash::FxHashMap;
 
-use super::statement::Before;
+use super::statement::{Before, NO_BACKSLASH_ESCAPES, wording};
 use super::{CompileError, Load, Op, Options};
 use crate::client::FILE;
 
 /// Bits of sql_mode.
-const NO_BACKSLASH_ESCAPES: u64 = 1 << 20;
 const STRICT_TRANS_TABLES: u64 = 1 << 21;
 const STRICT_ALL_TABLES: u64 = 1 << 22;
 
@@ -82,7 +81,8 @@ impl Files {
             return Ok(None);
         };
         *text = with_own_file(load).map_err(|what| unsupported(what.into()))?;
-        let wanted = options.filter.wants_statement(text, query.database);
+        let how = wording(load.status(), collations);
+        let wanted = options.filter.wants_statement_of(text, query.database, how);
         if !wanted.map_err(unsupported)? {
             return Ok(None);
         }

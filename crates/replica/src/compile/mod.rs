@@ -46,9 +46,10 @@ pub use statement::Collations;
 pub(crate) use statement::is_announced;
 
 use crate::catalog::TableInfo;
-use crate::names::{About, about};
+use crate::names::{About, Unclear, about_of};
 #[cfg(doc)]
 use crate::unit::Unit;
+use crate::words::Wording;
 
 /// How rows become statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,12 +152,25 @@ impl Filter {
         only && !own && !self.has(&self.without, database, Some(table))
     }
 
+    /// As [`Filter::wants_statement_of`], if it is not known how the statement is written.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn wants_statement(&self, text: &[u8], database: &[u8]) -> Result<bool, String> {
+        self.wants_statement_of(text, database, Wording::default())
+    }
+
     /// Whether a statement with this default database is applied: by the tables that it is about, or
     /// the database. Of others the default database counts.
     ///
     /// # Errors
-    /// It is about tables that are applied, and about others.
-    pub fn wants_statement(&self, text: &[u8], database: &[u8]) -> Result<bool, String> {
+    /// It is about tables that are applied, and about others; or that cannot be seen.
+    pub(crate) fn wants_statement_of(
+        &self,
+        text: &[u8],
+        database: &[u8],
+        wording: Wording,
+    ) -> Result<bool, String> {
         // That of a replica upstream is no affair of this one's.
         let names_own = || {
             text.windows(OWN.len())
@@ -165,10 +179,17 @@ impl Filter {
         if self.is_empty() && !names_own() {
             return Ok(!database.eq_ignore_ascii_case(OWN));
         }
-        let tables = match about(text, database) {
-            About::Unknown => return Ok(self.wants_database(database)),
-            About::Database(name) => return Ok(self.wants_database(name.as_bytes())),
-            About::Tables(tables) => tables,
+        let tables = match about_of(text, database, wording) {
+            Err(Unclear) if !self.is_empty() => {
+                return Err(
+                    "it cannot be seen which tables it is about, and some are left out (only, without): do on the target by hand what                      is to be there of it, and set gtid_pos in dromon_replica.position behind it"
+                        .into(),
+                );
+            }
+            // The source names a database that is made, altered or dropped as the default one.
+            Ok(About::Unknown) | Err(Unclear) => return Ok(self.wants_database(database)),
+            Ok(About::Database(name)) => return Ok(self.wants_database(name.as_bytes())),
+            Ok(About::Tables(tables)) => tables,
         };
         let (some, others): (Vec<_>, Vec<_>) = tables
             .iter()

@@ -13,7 +13,7 @@ use super::event::on_replica;
 use super::fold::Fold;
 use super::images::Origin;
 use super::load::Files;
-use super::statement::{Before, cut_off, is_announced};
+use super::statement::{Before, cut_off, is_announced, wording};
 use super::writer::Writer;
 use super::{Compare, CompileError, Note, Op, Options, Style};
 use crate::catalog::{TableInfo, Tables};
@@ -486,7 +486,8 @@ pub(super) fn pieces<'a>(
                     let Op::Statement { text, .. } = &mut op else {
                         continue;
                     };
-                    let wanted = options.filter.wants_statement(text, query.database);
+                    let how = wording(query.status(), options.collations);
+                    let wanted = options.filter.wants_statement_of(text, query.database, how);
                     if wanted.map_err(|why| unsupported(&why))? {
                         if let Some(why) = cut_off(query.error) {
                             return Err(unsupported(&why));

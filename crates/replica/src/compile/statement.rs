@@ -8,9 +8,13 @@ use rustc_hash::FxHashMap;
 use super::{CompileError, Op};
 use crate::names::is_of_default;
 use crate::value::{put_name, put_text};
+use crate::words::{Charset, Wording};
 
 /// Longest statement.
 const TEXT_MAX: usize = 1 << 30;
+
+/// A bit of sql_mode.
+pub(super) const NO_BACKSLASH_ESCAPES: u64 = 1 << 20;
 
 /// Bits of a statement's flags, and the variables that they are.
 const SWITCHES: [(u32, &str, bool); 7] = [
@@ -63,6 +67,22 @@ impl Collations {
         let all: Option<Vec<String>> = pairs.iter().map(name).collect();
         Some(all?.join(","))
     }
+}
+
+/// How a statement with this status is written.
+pub(super) fn wording(status: StatusVars<'_>, collations: &Collations) -> Wording {
+    let mut wording = Wording::default();
+    for var in status.flatten() {
+        match var {
+            StatusVar::SqlMode(mode) => wording.escapes = Some(mode & NO_BACKSLASH_ESCAPES == 0),
+            StatusVar::Charset(client, ..) => {
+                let found = collations.find(u32::from(client));
+                wording.charset = found.map_or(Charset::Any, |(_, name)| Charset::named(name));
+            }
+            _ => {}
+        }
+    }
+    wording
 }
 
 /// Errors that say nothing of how far a statement came: it was ended, or something ran out.
@@ -370,8 +390,46 @@ mod tests {
             String::from_utf8_lossy(&setup[uses]).into_owned()
         };
         assert_eq!(uses("ALTER DATABASE CHARACTER SET utf8mb4"), ";USE `d`");
+        for text in [
+            "ALTER DATABASE COMMENT 'ä'",
+            r"ALTER DATABASE COMMENT = 'it\'s'",
+            "/*!50000 ALTER DATABASE COMMENT \"ä\" */",
+        ] {
+            assert_eq!(uses(text), ";USE `d`", "{text}");
+        }
+        assert_eq!(uses("ALTER DATABASE COMMENT /*!50000 'x' */"), "");
         assert_eq!(uses("ALTER DATABASE d CHARACTER SET utf8mb4"), "");
         assert_eq!(uses("CREATE DATABASE d"), "");
+    }
+
+    #[test]
+    fn how_a_statement_is_written() {
+        let all = Collations::of([
+            (8, "latin1_swedish_ci".into(), "latin1".into()),
+            (28, "gbk_chinese_ci".into(), "gbk".into()),
+            (45, "utf8mb4_general_ci".into(), "utf8mb4".into()),
+        ]);
+        for (mode, client, wanted) in [
+            (0, 45, (Some(true), Charset::Utf8)),
+            (NO_BACKSLASH_ESCAPES, 8, (Some(false), Charset::Plain)),
+            (0, 28, (Some(true), Charset::Any)),
+            (0, 99, (Some(true), Charset::Any)),
+        ] {
+            let mode = mode.to_le_bytes();
+            let status = [&[1][..], &mode, &[4, client, 0, client, 0, client, 0]].concat();
+            let raw = crate::compile::tests::query_with("DROP TABLE t", "d", &status);
+            let format = dromon_binlog::Format::unknown();
+            let event = Event::parse_unverified(&raw, format.checksum()).expect("whole");
+            let Ok(dromon_binlog::Payload::Query(query)) = event.decode(&format) else {
+                panic!("a statement");
+            };
+            let Wording { escapes, charset } = wording(query.status(), &all);
+            assert_eq!((escapes, charset), wanted);
+            assert_eq!(
+                wording(query.status(), &Collations::default()).charset,
+                Charset::Any
+            );
+        }
     }
 
     /// What a backslash is does not depend on what was run before.

@@ -629,6 +629,51 @@ fn filters() {
     ] {
         assert_eq!(wants(text, database), Ok(wanted), "{text} in {database}");
     }
+    // What follows the names need not be understood.
+    for (text, database, wanted) in [
+        ("ALTER TABLE a.x ADD n INT COMMENT 'ä'", "c", true),
+        ("ALTER TABLE no ADD n INT COMMENT 'ä'", "a", false),
+        (r"ALTER TABLE a.x ADD n INT COMMENT 'it\'s'", "c", true),
+        (
+            "ALTER TABLE no ADD `ä` INT /*!50000 NOT NULL */",
+            "a",
+            false,
+        ),
+        (
+            "CREATE TABLE a.x (`ä` INT) /*!50100 ENGINE=Aria */",
+            "c",
+            true,
+        ),
+        ("/*!40000 ALTER TABLE `no` DISABLE KEYS */", "a", false),
+        (
+            "RENAME TABLE a.x NOWAIT TO a.y, a.z WAIT 3 TO a.u",
+            "c",
+            true,
+        ),
+        // What a database is about is its event's default one.
+        ("CREATE DATABASE /*!32312 IF NOT EXISTS*/ `a`", "a", true),
+        ("ALTER DATABASE `ä` COMMENT 'x'", "c", false),
+        ("CREATE VIEW v AS SELECT 'TABLE' /*!50000 , 2 */", "a", true),
+    ] {
+        assert_eq!(wants(text, database), Ok(wanted), "{text} in {database}");
+    }
+    for text in [
+        r"ALTER TABLE a.x COMMENT '\', RENAME TO c.x, COMMENT ''",
+        "ALTER TABLE a.x /*!50000 RENAME */ TO c.x",
+        "ALTER TABLE a.x EXCHANGE PARTITION p WITH /*!50000 TABLE c.x */",
+        "DROP TABLE a.x /*!50000 , c.x */",
+        "TRUNCATE a /*!50000 .x */",
+        "CREATE /*!32302 TEMPORARY */ TABLE a.x (a INT)",
+        "CREATE TABLE `ä` (a INT)",
+        "RENAME TABLE a.x TO ä",
+    ] {
+        for database in ["a", "c"] {
+            let why = wants(text, database).expect_err(text);
+            assert!(why.contains("cannot be seen which tables"), "{text}: {why}");
+        }
+        let all = Filter::default().wants_statement(text.as_bytes(), b"c");
+        assert_eq!(all, Ok(true), "{text}");
+    }
     let why = wants("RENAME TABLE x TO no", "a").expect_err("one of each");
     assert!(
         why.contains("a.x, which is applied, and about a.no"),
