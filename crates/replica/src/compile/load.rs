@@ -15,7 +15,7 @@ use std::sync::Arc;
 use dromon_binlog::{Duplicates, Event, EventType, FileBlock, Gtid, LoadQuery, StatusVar};
 use rustc_hash::FxHashMap;
 
-use super::statement::{Before, NO_BACKSLASH_ESCAPES, wording};
+use super::statement::{Before, NO_BACKSLASH_ESCAPES, lacks, wording};
 use super::{CompileError, Load, Op, Options};
 use crate::client::FILE;
 
@@ -85,6 +85,9 @@ impl Files {
         let wanted = options.filter.wants_statement_of(text, query.database, how);
         if !wanted.map_err(unsupported)? {
             return Ok(None);
+        }
+        if let Some(why) = lacks(load.status(), collations) {
+            return Err(unsupported(why.into()));
         }
         let file = file.ok_or_else(|| {
             unsupported(format!(

@@ -13,7 +13,7 @@ use super::event::on_replica;
 use super::fold::Fold;
 use super::images::Origin;
 use super::load::Files;
-use super::statement::{Before, cut_off, is_announced, wording};
+use super::statement::{Before, cut_off, is_announced, lacks, wording};
 use super::writer::Writer;
 use super::{Compare, CompileError, Note, Op, Options, Style};
 use crate::catalog::{TableInfo, Tables};
@@ -491,6 +491,9 @@ pub(super) fn pieces<'a>(
                     if wanted.map_err(|why| unsupported(&why))? {
                         if let Some(why) = cut_off(query.error) {
                             return Err(unsupported(&why));
+                        }
+                        if let Some(why) = lacks(query.status(), options.collations) {
+                            return Err(unsupported(why));
                         }
                         if let Some(changed) = on_replica(text).map_err(unsupported)? {
                             *text = changed;

@@ -27,12 +27,17 @@ const SWITCHES: [(u32, &str, bool); 7] = [
     (0x8_0000, "autocommit", false),
 ];
 
-/// Names of collations and their character sets, by number.
+/// Of the same flags: system_versioning_insert_history, which servers have from 10.11 on.
+const INSERT_HISTORY: u32 = 0x4000_0000;
+
+/// Names of collations and their character sets, by number, and what else not every target has.
 #[derive(Clone, Debug, Default)]
 pub struct Collations {
     names: FxHashMap<u32, (String, String)>,
     /// The target has `character_set_collations`.
     has_defaults: bool,
+    /// It has `system_versioning_insert_history`.
+    pub(crate) has_history: bool,
 }
 
 impl Collations {
@@ -41,6 +46,7 @@ impl Collations {
         Collations {
             names: all.into_iter().map(|(n, a, b)| (n, (a, b))).collect(),
             has_defaults: false,
+            has_history: false,
         }
     }
 
@@ -49,6 +55,15 @@ impl Collations {
     pub fn with_defaults(self, has_defaults: bool) -> Collations {
         Collations {
             has_defaults,
+            ..self
+        }
+    }
+
+    /// The same for a target that can insert history, with `system_versioning_insert_history`.
+    #[must_use]
+    pub fn with_history(self, has_history: bool) -> Collations {
+        Collations {
+            has_history,
             ..self
         }
     }
@@ -103,6 +118,14 @@ pub(super) fn cut_off(error: u16) -> Option<String> {
              dromon_replica.position behind it"
         )
     })
+}
+
+/// Why a statement with this status cannot be run on the target.
+pub(super) fn lacks(status: StatusVars<'_>, collations: &Collations) -> Option<&'static str> {
+    let history = |var| matches!(var, StatusVar::Flags(bits) if bits & INSERT_HISTORY != 0);
+    (!collations.has_history && status.flatten().any(history)).then_some(
+        "a statement of it ran with system_versioning_insert_history=ON, which the target does not have: there, rows of the past would          be rows of today. Insert them on the source under binlog_format=ROW",
+    )
 }
 
 /// What the next statement needs beside its own event.
@@ -202,10 +225,12 @@ impl Before {
         let mut late = Sets(Vec::new());
         let (mut increment, mut offset) = (1, 1);
         let mut lc_time = 0;
+        let mut history = false;
         let mut defaults = Vec::new();
         for var in status {
             match var.map_err(bad)? {
                 StatusVar::Flags(bits) => {
+                    history = bits & INSERT_HISTORY != 0;
                     for (bit, name, on) in SWITCHES {
                         // A transaction is begun and ended here.
                         if name != "autocommit" {
@@ -244,6 +269,10 @@ impl Before {
                             .into(),
                 })?;
             sets.add(&format!("character_set_collations='{of}'"));
+        }
+        if collations.has_history {
+            let value = u8::from(history);
+            sets.add(&format!("system_versioning_insert_history={value}"));
         }
         sets.add(&format!("auto_increment_increment={increment}"));
         sets.add(&format!("auto_increment_offset={offset}"));
@@ -524,5 +553,35 @@ mod tests {
             assert!(!text.contains("character_set_collations"), "{text}");
         }
         assert!(setup(&new, &[99, 0, 46, 0]).is_err());
+    }
+
+    /// What a statement says of the past is not taken for today.
+    #[test]
+    fn inserted_history() {
+        let gtid: Gtid = "0-1-1".parse().expect("a GTID");
+        let (old, new) = (
+            Collations::default(),
+            Collations::default().with_history(true),
+        );
+        for (bits, wanted) in [(0x41, "=1"), (0x01, "=0")] {
+            let status = [0, 0, 0x80, 0, bits];
+            let raw = crate::compile::tests::query_with("INSERT INTO t", "d", &status);
+            let format = dromon_binlog::Format::unknown();
+            let event = Event::parse_unverified(&raw, format.checksum()).expect("whole");
+            let Ok(dromon_binlog::Payload::Query(query)) = event.decode(&format) else {
+                panic!("a statement");
+            };
+            for all in [&old, &new] {
+                let made = Before::default().statement(&query, &event, gtid, all);
+                let Ok(Op::Statement { setup, .. }) = made else {
+                    panic!("a statement");
+                };
+                let text = String::from_utf8_lossy(&setup);
+                let set = format!(",system_versioning_insert_history{wanted},");
+                assert_eq!(text.contains(&set), all.has_history, "{text}");
+            }
+            assert_eq!(lacks(query.status(), &new), None);
+            assert_eq!(lacks(query.status(), &old).is_some(), wanted == "=1");
+        }
     }
 }

@@ -342,9 +342,13 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             .map(|c| String::from_utf8_lossy(&c.unwrap_or_default()).into_owned());
         Some((texts.next()?.parse().ok()?, texts.next()?, texts.next()?))
     }));
-    let has_defaults =
-        control.rows("SHOW VARIABLES WHERE Variable_name='character_set_collations'")?;
-    let collations = collations.with_defaults(!has_defaults.is_empty());
+    let mut has = |name: &str| {
+        let asked = format!("SHOW VARIABLES WHERE Variable_name='{name}'");
+        control.rows(&asked).map(|rows| !rows.is_empty())
+    };
+    let collations = collations
+        .with_defaults(has("character_set_collations")?)
+        .with_history(has("system_versioning_insert_history")?);
     let packet_max = control.one("SELECT @@max_allowed_packet")?;
     let packet_max = packet_max
         .and_then(|n| n.parse::<usize>().ok())

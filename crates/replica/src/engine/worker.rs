@@ -560,7 +560,11 @@ impl Worker {
 
     fn clean_but_zone(&mut self) -> Result<(), Trouble> {
         if std::mem::replace(&mut self.session.dirty, false) {
-            self.session.client.query(ROWS.as_bytes())?;
+            let mut text = ROWS.to_owned();
+            if self.collations.has_history {
+                text.push_str(", system_versioning_insert_history=0");
+            }
+            self.session.client.query(text.as_bytes())?;
             self.session.local = false;
         }
         Ok(())
