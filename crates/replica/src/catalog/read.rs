@@ -23,6 +23,8 @@ struct Raw {
     unique: BTreeMap<String, Vec<KeyPart>>,
     /// The others.
     indexes: BTreeMap<String, Vec<KeyPart>>,
+    /// Unique ones that are no BTREE: of long columns, the server compares rows by their hashes.
+    hashed: BTreeSet<String>,
     /// Columns of indexes of any kind.
     indexed: BTreeSet<String>,
     /// How generated columns are computed.
@@ -267,6 +269,9 @@ impl Known {
             };
             of.indexed.extend(part.column.clone());
             let (unique, kind) = (row.text() == "0", row.text());
+            if unique && kind != "BTREE" {
+                of.hashed.insert(index.clone());
+            }
             let indexes = match (unique, kind.as_str()) {
                 (true, _) => &mut of.unique,
                 (false, "BTREE") => &mut of.indexes,
@@ -470,7 +475,9 @@ fn prepare(
             columns.collect::<Option<Vec<usize>>>()
         };
         let key = of.unique.get("PRIMARY").and_then(searched);
-        let others = of.unique.iter().filter(|(name, _)| *name != "PRIMARY");
+        // The server looks nothing up in one of hashes, it reads all of the table.
+        let found_in = |name: &String| name != "PRIMARY" && !of.hashed.contains(name);
+        let others = of.unique.iter().filter(|(name, _)| found_in(name));
         let indexes: Vec<(String, Vec<usize>)> = others
             .chain(&of.indexes)
             .filter_map(|(name, parts)| Some((name.clone(), searched(parts)?)))
@@ -677,6 +684,43 @@ mod tests {
             let table = with_computed("'2024-05-06'", "VIRTUAL GENERATED", None, true, run);
             assert!(!table.plain && table.local == run);
         }
+    }
+
+    /// Nothing is read ahead by an index that the server does not look rows up in.
+    #[test]
+    fn indexes_of_hashes() {
+        let fake = Fake::new(|text| {
+            let rows = |all: &[&[&str]]| {
+                let row = |cells: &&[&str]| cells.iter().map(|c| (*c).into()).collect();
+                Reply::Rows(all.iter().map(row).collect())
+            };
+            Some(match text {
+                _ if text.contains("FROM information_schema.TABLES ") => {
+                    rows(&[&["shop", "t", "BASE TABLE", "InnoDB"]])
+                }
+                _ if text.contains("FROM information_schema.COLUMNS ") => rows(&[
+                    &["shop", "t", "id", "int(11)", "", "", "", "NEVER", ""],
+                    &["shop", "t", "v", "varchar(3000)", "", "", "", "NEVER", ""],
+                    &["shop", "t", "w", "int(11)", "", "", "", "NEVER", ""],
+                ]),
+                _ if text.contains("FROM information_schema.STATISTICS ") => rows(&[
+                    &["shop", "t", "PRIMARY", "id", "", "0", "BTREE"],
+                    &["shop", "t", "u", "v", "", "0", "HASH"],
+                    &["shop", "t", "w", "w", "", "0", "BTREE"],
+                ]),
+                _ if text.starts_with("SELECT") => Reply::Nothing,
+                _ => return None,
+            })
+        });
+        let mut client = Client::connect(&fake.account()).expect("a target");
+        let mut known = Known::default();
+        known.load(&mut client, Scope::All).expect("answers");
+        let tables = known.prepare();
+        let table = tables.find(b"shop", b"t").expect("a table");
+        assert_eq!(table.indexes, [("w".to_owned(), vec![2])]);
+        assert_eq!(table.unique, [1, 2]);
+        let names: Vec<&String> = table.keys.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["PRIMARY", "u", "w"]);
     }
 
     /// What EXTRA says of a column.
