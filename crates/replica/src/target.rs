@@ -192,11 +192,18 @@ pub struct Channel {
 impl Channel {
     /// Of this name.
     pub fn new(name: &str) -> Channel {
-        let mut quoted = Vec::new();
-        put_text(&mut quoted, name.as_bytes(), 0);
+        // It stands in sessions of the source's statements, too: neither their sql_mode nor their character
+        // set may count. A text, not CONVERT: the column's collation is to be that of a comparison.
+        let quoted = match name.is_ascii() && !name.contains(['\'', '\\']) {
+            true => format!("'{name}'"),
+            false => {
+                let hex: String = name.bytes().map(|byte| format!("{byte:02X}")).collect();
+                format!("_utf8mb4 X'{hex}'")
+            }
+        };
         Channel {
             name: name.to_owned(),
-            quoted,
+            quoted: quoted.into_bytes(),
         }
     }
 
@@ -307,7 +314,7 @@ impl Channel {
             Some(String::from_utf8_lossy(cell).into_owned())
         };
         let name = String::from_utf8_lossy(&self.quoted);
-        let odd = |what: &str| StandError::Odd(format!("{what} of {name}"));
+        let odd = |what: &str| StandError::Odd(format!("{what} of {}", self.name));
         let slots = self.prepare(client, order, start, logged)?;
         client.query(b"BEGIN")?;
         client.query(
@@ -613,6 +620,39 @@ mod tests {
             "lc_messages='en_US'",
         ] {
             assert!(ONCE.contains(set), "{set}");
+        }
+    }
+
+    /// A name is the same in every session.
+    #[test]
+    fn names_of_channels() {
+        let doing = Doing {
+            gtid: "0-1-5".parse().expect("a GTID"),
+            text: String::new(),
+            connection: 3,
+            binlog: String::new(),
+        };
+        for (name, wanted) in [
+            ("of a shop", "channel='of a shop'"),
+            ("a'b\\c", "channel=_utf8mb4 X'6127625C63'"),
+            ("ä", "channel=_utf8mb4 X'C3A4'"),
+        ] {
+            let channel = Channel::new(name);
+            let mut all: [Vec<u8>; 7] = Default::default();
+            channel.put_move(&mut all[0], 3, None, "0-1-5");
+            channel.put_slot(&mut all[1], 3, 0, "0-1-5", &Ahead::default());
+            channel.put_save(&mut all[2], 3, "0-1-5");
+            channel.put_undone(&mut all[3], 3);
+            channel.put_doing(&mut all[4], 3, &doing);
+            channel.put_done(&mut all[5], &doing);
+            channel.put_decided(&mut all[6], "X'01'");
+            for text in all.map(|text| String::from_utf8(text).expect("a text")) {
+                let (_, found) = text.split_once("WHERE ").expect("a condition");
+                assert!(found.contains(wanted), "{text}");
+            }
+            for text in [channel.lock_name(), channel.holders(), channel.row()] {
+                assert!(text.is_ascii() && !text.contains('\\'), "{text}");
+            }
         }
     }
 
