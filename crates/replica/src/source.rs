@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dromon_binlog::{
-    Event, EventType, Format, Group, GroupName, Grouper, Gtid, Position, Step as Place,
-    StreamError, format_for_replica,
+    Event, EventType, Format, Group, GroupName, Grouper, Gtid, Payload, Position, Step as Place,
+    StreamError, format_for_replica, raw_len,
 };
 use dromon_relay::log::{Level, Log};
 use dromon_relay::net::ClientTls;
@@ -39,7 +39,8 @@ pub struct Source {
     pub dead_after: Duration,
     /// Longest pause between attempts.
     pub backoff_max: Duration,
-    /// Longest transaction in bytes of events: it is held in memory as a whole.
+    /// Longest transaction in bytes of events, with what comes of compressed ones: it is held in memory as a
+    /// whole.
     pub transaction_max: usize,
 }
 
@@ -307,7 +308,10 @@ impl Puller {
         }
         if step != Place::Between {
             self.open.push(sent.event);
-            if self.open.bytes().len() > self.source.transaction_max {
+            if let Some(form) = &self.form {
+                self.open.unpacks(unpacked(&seen.event, &form.format));
+            }
+            if self.open.weight() > self.source.transaction_max {
                 return Err(PullError::Never(self.too_long()));
             }
         }
@@ -404,6 +408,26 @@ impl Puller {
     }
 }
 
+/// How many bytes come of what is compressed in an event, by its own word. What cannot be read is told
+/// when it is applied.
+fn unpacked(event: &Event<'_>, format: &Format) -> usize {
+    let packed = match event.kind() {
+        EventType::QUERY_COMPRESSED
+        | EventType::WRITE_ROWS_COMPRESSED_V1
+        | EventType::UPDATE_ROWS_COMPRESSED_V1
+        | EventType::DELETE_ROWS_COMPRESSED_V1
+        | EventType::WRITE_ROWS_COMPRESSED_V2
+        | EventType::UPDATE_ROWS_COMPRESSED_V2
+        | EventType::DELETE_ROWS_COMPRESSED_V2 => match event.decode(format) {
+            Ok(Payload::Rows(rows)) => raw_len(rows.stored),
+            Ok(Payload::Query(query)) => raw_len(query.stored),
+            _ => None,
+        },
+        _ => None,
+    };
+    packed.map_or(0, |bytes| bytes as usize)
+}
+
 /// Why a group cannot follow another one of its domain.
 fn out_of_order(gtid: Gtid, last: Gtid) -> String {
     let why = match gtid.server == last.server {
@@ -421,7 +445,7 @@ fn form(event: &Event<'_>) -> Result<Form, PullError> {
     let format = Format::decode(event.raw()).or_else(|_| {
         // Over a connection its own checksum may be stale.
         match event.decode(&Format::unknown()) {
-            Ok(dromon_binlog::Payload::Format(format)) => Ok(*format),
+            Ok(Payload::Format(format)) => Ok(*format),
             Ok(_) => Ok(Format::unknown()),
             Err(error) => Err(error),
         }
@@ -453,7 +477,7 @@ pub(crate) fn incident(event: &Event<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use dromon_binlog::{Checksum, Header, Payload, encode_event, version_bytes};
+    use dromon_binlog::{Checksum, Header, compress, encode_event, version_bytes};
 
     use super::*;
     use crate::fake::{Fake, Reply, settings};
@@ -497,27 +521,31 @@ mod tests {
         assert!(!said.contains("Attempt 4 follows"), "{said}");
     }
 
-    /// MariaDB writes it without a GTID: that is no transaction of another server.
-    #[test]
-    fn an_incident() {
-        let format = Format {
+    fn format() -> Format {
+        Format {
             binlog_version: 4,
             server_version: version_bytes("10.11.19-MariaDB-log"),
             created: 0,
             post_header_lens: vec![0; 164],
             checksum: Some(Checksum::Crc32),
+        }
+    }
+
+    /// As a packet.
+    fn event(kind: EventType, payload: &Payload<'_>) -> Vec<u8> {
+        let header = Header {
+            timestamp: 1000,
+            kind,
+            server_id: 1,
+            len: 0,
+            end_pos: 0,
+            flags: 0,
         };
-        let event = |kind, payload: &Payload<'_>| {
-            let header = Header {
-                timestamp: 1000,
-                kind,
-                server_id: 1,
-                len: 0,
-                end_pos: 0,
-                flags: 0,
-            };
-            [vec![0], encode_event(&header, payload, &format)].concat()
-        };
+        [vec![0], encode_event(&header, payload, &format())].concat()
+    }
+
+    /// One that follows what the test says.
+    fn puller(transaction_max: usize, to: SyncSender<Came>) -> (Puller, Grouper) {
         let source = Source {
             address: "nowhere:1".into(),
             wish: Wish {
@@ -538,15 +566,61 @@ mod tests {
             tls: None,
             dead_after: Duration::from_secs(1),
             backoff_max: Duration::from_secs(1),
-            transaction_max: 1 << 20,
+            transaction_max,
         };
-        let (to, _from) = std::sync::mpsc::sync_channel(1);
         let position = "0-1-9".parse().expect("a position");
         let mut puller = Puller::new(source, position, to, Arc::default(), Log::terminal());
         let mut grouper = Grouper::of_connection();
-        let begins = Payload::Format(Box::new(format.clone()));
+        let begins = Payload::Format(Box::new(format()));
         let begins = event(EventType::FORMAT_DESCRIPTION, &begins);
         puller.event(&mut grouper, &begins).expect("a beginning");
+        (puller, grouper)
+    }
+
+    /// What is compressed is as long as what comes of it.
+    #[test]
+    fn compressed_events() {
+        let zeros = compress(&vec![0; 1 << 20]);
+        let rows = [&[1, 0, 0, 0, 0, 0, 1, 0, 1, 1][..], &zeros].concat();
+        let statement = [&[0; 14][..], &zeros].concat();
+        for (kind, body) in [
+            (EventType::WRITE_ROWS_COMPRESSED_V1, &rows),
+            (EventType::QUERY_COMPRESSED, &statement),
+        ] {
+            assert!(body.len() < 10_000);
+            let packets = [
+                event(
+                    EventType::GTID,
+                    &Payload::Other(&[10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+                ),
+                event(kind, &Payload::Other(body)),
+                event(EventType::XID, &Payload::Other(&[1, 0, 0, 0, 0, 0, 0, 0])),
+            ];
+            let (to, from) = std::sync::mpsc::sync_channel(1);
+            let (mut all, mut grouper) = puller(2 << 20, to.clone());
+            all.link = Arc::new(Link::new(1000));
+            for packet in &packets {
+                all.event(&mut grouper, packet).expect("it may come");
+            }
+            let Ok(Came::Transaction(came)) = from.try_recv() else {
+                panic!("a transaction");
+            };
+            assert!((1 << 20..(1 << 20) + 20_000).contains(&came.bytes()));
+            let waiting = all.link.waiting.load(Ordering::Relaxed);
+            assert_eq!(waiting, came.bytes() as u64);
+            let (mut few, mut grouper) = puller(100 << 10, to);
+            few.event(&mut grouper, &packets[0]).expect("it may come");
+            let error = few.event(&mut grouper, &packets[1]).expect_err("too long");
+            let text = error.to_string();
+            assert!(text.contains("of more than 102400 bytes"), "{text}");
+        }
+    }
+
+    /// MariaDB writes it without a GTID: that is no transaction of another server.
+    #[test]
+    fn an_incident() {
+        let (to, _from) = std::sync::mpsc::sync_channel(1);
+        let (mut puller, mut grouper) = puller(1 << 20, to);
         for (body, says) in [
             (&b"\x01\0\x04lost"[..], "It says: 'lost'."),
             (b"\x01\0\xfflost", "It says: 'lost'."),

@@ -23,6 +23,8 @@ pub struct Events {
     bytes: Vec<u8>,
     /// Where each ends.
     ends: Vec<usize>,
+    /// So many bytes come of what of them is compressed.
+    unpacked: usize,
 }
 
 impl Events {
@@ -31,6 +33,7 @@ impl Events {
         Events {
             bytes: Vec::with_capacity(other.bytes.len().min(LIKELY)),
             ends: Vec::with_capacity(other.ends.len().min(LIKELY / 64)),
+            unpacked: 0,
         }
     }
 
@@ -40,8 +43,19 @@ impl Events {
         self.ends.push(self.bytes.len());
     }
 
+    /// Of what is compressed in the last one come so many bytes.
+    pub fn unpacks(&mut self, bytes: usize) {
+        self.unpacked = self.unpacked.saturating_add(bytes);
+    }
+
+    /// Bytes that they take, with what comes of what is compressed.
+    pub fn weight(&self) -> usize {
+        self.bytes.len().saturating_add(self.unpacked)
+    }
+
     /// None are left.
     pub fn clear(&mut self) {
+        self.unpacked = 0;
         self.bytes.clear();
         self.ends.clear();
     }
@@ -131,9 +145,9 @@ impl Transaction {
         self.events.iter().any(kind)
     }
 
-    /// Bytes of its events.
+    /// Bytes of its events, with what comes of what is compressed in them.
     pub fn bytes(&self) -> usize {
-        self.events.bytes().len()
+        self.events.weight()
     }
 }
 
