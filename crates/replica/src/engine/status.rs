@@ -259,7 +259,11 @@ impl Status {
                 "Transactions of the source of which only and without left out all; they count as applied, too.",
                 self.left_out,
             ),
-            ("event_bytes_total", "Bytes of their events.", self.bytes),
+            (
+                "event_bytes_total",
+                "Bytes of their events, with what comes of compressed ones.",
+                self.bytes,
+            ),
             (
                 "read_ahead_keys_total",
                 "Keys that were read ahead.",
