@@ -107,7 +107,7 @@ struct Saved {
     certifier: Vec<u8>,
 }
 
-const FORMAT: u8 = 13;
+const FORMAT: u8 = 14;
 
 /// A checkpoint could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -640,9 +640,10 @@ impl ClusterState {
             events.extend(self.remove(uuid, &mut left, LeaveReason::Rejoins));
         }
         self.roll_back_orphans(&mut events);
-        // The first member has the state by definition, and so has whoever
-        // lacks nothing but this view.
-        let first = !join.witness && !self.members.values().any(|m| m.complete);
+        // The first member with data has the state by definition, and so has whoever
+        // lacks nothing but this view. Who needs a copy waits for somebody who has it.
+        let founds = join.need == Need::Log && !join.witness;
+        let first = founds && !self.members.values().any(|m| m.complete);
         let has_all = join.position == self.position();
         let complete = first || kept || (has_all && join.need == Need::Log);
         if first {

@@ -1,5 +1,7 @@
 //! The cluster state, control message by control message.
 
+mod first;
+
 use super::*;
 use crate::messages::encode;
 use dromon_order::{Leadership, Part, RawMessage};
@@ -47,7 +49,7 @@ pub(crate) fn join(n: u8, position: Position, need: Need) -> Control {
 #[test]
 fn a_log_keeps_its_vote_while_its_database_takes_a_copy() {
     let mut f = Feed::new();
-    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(1, NOWHERE, Need::Log));
     f.send(2, &join(2, NOWHERE, Need::Copy));
     f.send(
         2,
@@ -81,7 +83,7 @@ fn a_log_keeps_its_vote_while_its_database_takes_a_copy() {
 #[test]
 fn the_first_members_policy_counts_for_all() {
     let mut f = Feed::new();
-    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(1, NOWHERE, Need::Log));
     assert_eq!(f.state.vote_policy(), 1);
     f.send(2, &join(2, NOWHERE, Need::Copy));
     assert_eq!(f.state.vote_policy(), 1, "the second one wants 0");
@@ -95,7 +97,7 @@ fn the_first_members_policy_counts_for_all() {
     };
     f.send(2, &leave(2));
     f.send(1, &leave(1));
-    f.send(4, &join(4, NOWHERE, Need::Copy));
+    f.send(4, &join(4, NOWHERE, Need::Log));
     assert_eq!(f.state.vote_policy(), 0);
 }
 
@@ -163,7 +165,7 @@ fn state_of(f: &Feed, n: u8) -> Option<MemberState> {
 #[test]
 fn first_member_is_synced_and_later_ones_take_a_copy() {
     let mut f = Feed::new();
-    let events = f.send(1, &join(1, NOWHERE, Need::Copy));
+    let events = f.send(1, &join(1, NOWHERE, Need::Log));
     assert!(
         matches!(&events[0], Event::View { view, .. } if view.position.seqno == 1 && view.number == 1)
     );
@@ -222,7 +224,7 @@ fn a_witness_votes_in_the_log_and_has_no_say_about_data() {
         Some(MemberState::Joiner),
         "without data nobody is the first with a complete state"
     );
-    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(1, NOWHERE, Need::Log));
     assert_eq!(state_of(&f, 1), Some(MemberState::Synced));
     let four = Uuid([4; 16]);
     f.send(4, &Control::Joined { uuid: four });
@@ -263,7 +265,7 @@ fn a_witness_votes_in_the_log_and_has_no_say_about_data() {
 #[test]
 fn a_joiner_may_be_ready_before_its_donor_says_so() {
     let mut f = Feed::new();
-    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(1, NOWHERE, Need::Log));
     f.send(1, &join(2, NOWHERE, Need::Copy));
     let (one, two) = (Uuid([1; 16]), Uuid([2; 16]));
     let ask = Control::StateRequest {
@@ -344,7 +346,7 @@ fn a_bypass_is_given_to_whoever_needs_no_copy() {
 #[test]
 fn a_departed_incarnation_stays_departed() {
     let mut f = Feed::new();
-    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(1, NOWHERE, Need::Log));
     f.send(1, &join(2, NOWHERE, Need::Copy));
     f.send(
         1,
@@ -362,7 +364,7 @@ fn a_departed_incarnation_stays_departed() {
 #[test]
 fn a_new_incarnation_replaces_the_old_one_in_one_view() {
     let mut f = Feed::new();
-    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(1, NOWHERE, Need::Log));
     f.send(1, &join(2, NOWHERE, Need::Copy));
     let mut again = join(3, NOWHERE, Need::Copy);
     if let Control::Join(j) = &mut again {
@@ -379,7 +381,7 @@ fn a_new_incarnation_replaces_the_old_one_in_one_view() {
 #[test]
 fn the_donor_of_a_lost_joiner_is_free_again() {
     let mut f = Feed::new();
-    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(1, NOWHERE, Need::Log));
     f.send(1, &join(2, NOWHERE, Need::Copy));
     let two = Uuid([2; 16]);
     f.send(
@@ -408,7 +410,7 @@ fn the_donor_of_a_lost_joiner_is_free_again() {
 #[test]
 fn a_rejoin_is_two_views_and_keeps_the_member_a_voter() {
     let mut f = Feed::new();
-    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(1, NOWHERE, Need::Log));
     f.send(1, &join(2, NOWHERE, Need::Copy));
     let two = Uuid([2; 16]);
     f.send(2, &Control::Joined { uuid: two });
@@ -460,7 +462,7 @@ fn a_rejoin_is_two_views_and_keeps_the_member_a_voter() {
 fn a_donor_that_rejoins_goes_on_giving() {
     let mut f = Feed::new();
     let (one, two) = (Uuid([1; 16]), Uuid([2; 16]));
-    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(1, NOWHERE, Need::Log));
     f.send(1, &Control::Joined { uuid: one });
     f.send(1, &Control::Synced { uuid: one });
     f.send(1, &join(2, NOWHERE, Need::Copy));
@@ -521,7 +523,7 @@ fn a_state_of_another_format_is_refused() {
 #[test]
 fn an_eviction_counts_only_under_the_leader_that_proposed_it() {
     let mut f = Feed::new();
-    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(1, NOWHERE, Need::Log));
     f.send(1, &join(2, NOWHERE, Need::Copy));
     let uuid = Uuid([2; 16]);
     let evict = |term, leader| {
@@ -539,7 +541,7 @@ fn an_eviction_counts_only_under_the_leader_that_proposed_it() {
 #[test]
 fn a_restart_on_the_same_log_keeps_its_vote() {
     let mut f = Feed::new();
-    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(1, NOWHERE, Need::Log));
     f.send(1, &join(2, NOWHERE, Need::Copy));
     f.send(
         2,
@@ -560,7 +562,7 @@ fn a_restart_on_the_same_log_keeps_its_vote() {
 #[test]
 fn desync_is_counted() {
     let mut f = Feed::new();
-    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(1, NOWHERE, Need::Log));
     let uuid = Uuid([1; 16]);
     f.send(1, &Control::Desync { uuid });
     f.send(1, &Control::Desync { uuid });
@@ -573,7 +575,7 @@ fn desync_is_counted() {
 #[test]
 fn a_checkpoint_continues_like_the_original() {
     let mut f = Feed::new();
-    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(1, NOWHERE, Need::Log));
     f.send(1, &join(2, NOWHERE, Need::Copy));
     let (sequencer, node) = f.state.encode();
     assert_eq!(ClusterState::peek_position(&node), Some(f.state.position()));

@@ -61,7 +61,7 @@ fn join() -> Bytes {
         weight: 1,
         vote_policy: 0,
         position: Position::UNDEFINED,
-        need: Need::Copy,
+        need: Need::Log,
         log_start: 0,
         witness: false,
         stateless: false,

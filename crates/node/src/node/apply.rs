@@ -590,7 +590,8 @@ impl Node {
         let lacks_nothing = need == Need::Log
             && position.seqno + 1 == joined_at
             && position.history == view.position.history;
-        let fresh = view.members.len() == 1 && !position.is_defined();
+        let alone = view.members.len() == 1 && !position.is_defined();
+        let fresh = alone && need == Need::Log;
         let by_log = need == Need::Log && !fresh && !lacks_nothing;
         if !fresh && !lacks_nothing {
             let from = match need {

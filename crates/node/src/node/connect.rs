@@ -547,7 +547,7 @@ impl Node {
         }
         if self.setup.witness {
             self.bring_up_witness(uuid);
-        } else if need == Need::Copy && !self.alone() {
+        } else if need == Need::Copy {
             // Until the copy is here, what lies in the data directory is nothing.
             self.save_inconsistent();
         } else {

@@ -82,7 +82,12 @@ impl Node {
 
     /// Ends the pause.
     pub fn resume(&self) {
-        if self.phase() != Phase::Closed {
+        let runs = {
+            let shared = self.shared();
+            // Else a copy may be on its way, and what lies here is nothing.
+            shared.phase != Phase::Closed && shared.brought_up
+        };
+        if runs {
             self.save_running();
         }
         self.gates.resume();
