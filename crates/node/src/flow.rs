@@ -279,6 +279,11 @@ impl Flow {
         true
     }
 
+    /// Whether this node's account counts the time since it was looked at as time above the limit.
+    pub fn counts_above(&self) -> bool {
+        self.lock().own_patience.counts_above()
+    }
+
     /// This node's own wish.
     pub fn own_stop(&self) -> bool {
         self.lock().own_stop
@@ -557,6 +562,20 @@ mod tests {
         assert_eq!(lowest(), Some(7));
         flow.set_counted(counted(&[1, 3]), BTreeMap::new(), &all);
         assert_eq!(lowest(), None, "nobody else counts");
+    }
+
+    /// Else the time until the next report would be spent as well.
+    #[test]
+    fn who_is_below_the_limit_again_is_looked_at_once() {
+        let flow = Flow::default();
+        let limits = FlowLimits::new(4, 1.0, true, 3);
+        let most = Duration::from_millis(200);
+        for _ in 0..4 {
+            assert!(!flow.own(5, limits, most) && flow.counts_above());
+            assert!(!flow.own(4, limits, most) && !flow.counts_above());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert!(!flow.own_stop());
     }
 
     #[test]

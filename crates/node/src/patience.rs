@@ -46,6 +46,13 @@ impl Patience {
     }
 }
 
+impl Patience {
+    /// Whether the time since the last look counts as time above the limit.
+    pub fn counts_above(&self) -> bool {
+        self.account.is_some_and(|(.., above)| above)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

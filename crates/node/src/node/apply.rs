@@ -771,7 +771,7 @@ impl Node {
     fn flow_check(&self) {
         let len = self.queue.len();
         let stop = self.flow.own_stop();
-        if !stop && len <= self.flow_limits().upper {
+        if !stop && len <= self.flow_limits().upper && !self.flow.counts_above() {
             return;
         }
         let state = self.shared().own_state;

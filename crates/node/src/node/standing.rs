@@ -26,6 +26,9 @@ use crate::trx::{Kind, Stage, Trx};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// And all who wait without a place: most of them are in nobody's way.
 const ALL: Duration = Duration::from_secs(3);
+/// And those that are out in chunks: their node commits nothing until they are through again. An engine
+/// that writes back its pages may have an applier sleep for some seconds, too.
+const IN_CHUNKS: Duration = Duration::from_secs(10);
 
 thread_local! {
     static THREAD: u32 = asked_number();
@@ -82,7 +85,7 @@ impl Node {
         };
         let mut gone = 0;
         for trx in self.trxs.all(|trx| trx.kind == Kind::Local) {
-            gone += usize::from(self.gives_way_behind(&trx, seqno, slept >= ALL));
+            gone += usize::from(self.gives_way_behind(&trx, seqno, slept));
         }
         if gone > 0 {
             self.note_now_and_then(&format!(
@@ -93,9 +96,8 @@ impl Node {
         }
     }
 
-    /// Has one give way to the applier at `seqno` if it may be in its way. `all`: whatever it
-    /// waits for.
-    fn gives_way_behind(&self, trx: &Trx, seqno: Seqno, all: bool) -> bool {
+    /// Has one give way to the applier at `seqno`, which has slept for so long, if it may be in its way.
+    fn gives_way_behind(&self, trx: &Trx, seqno: Seqno, slept: Duration) -> bool {
         // The order waits for this: the next look finds who is busy now.
         let Some(mut body) = trx.try_lock() else {
             return false;
@@ -104,13 +106,13 @@ impl Node {
             return false;
         }
         match body.stage {
-            Stage::Waiting if all || trx.waits_for_table.load(Relaxed) => {
+            Stage::Waiting if slept >= ALL || trx.waits_for_table.load(Relaxed) => {
                 body.refused = true;
                 trx.waiter.interrupt();
                 true
             }
             // The end of one in chunks is still to come.
-            Stage::Chunked => {
+            Stage::Chunked if slept >= IN_CHUNKS => {
                 drop(body);
                 self.abort(seqno, trx.id);
                 true

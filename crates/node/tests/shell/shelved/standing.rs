@@ -127,6 +127,35 @@ fn so_does_a_large_one_that_is_out_in_chunks() {
     });
 }
 
+/// A storage engine that waits for its disk looks the same.
+#[test]
+fn but_not_behind_one_that_stands_for_a_moment() {
+    run(2, chunks::PATIENT, LIMIT, |world| {
+        let b = an_applier_stands(world);
+        let mut t = b.begin();
+        for n in 100..400 {
+            t.put(row(n), 1).expect("a free row");
+        }
+        let trx = t.trx().expect("it wrote");
+        let client = commit(t);
+        world.until("its first chunk is ordered", || {
+            format!("{:?}", trx.lock().stage) == "Chunked"
+        });
+        std::thread::sleep(Duration::from_secs(3));
+        b.holds.open(Point::ApplyStart);
+        let end = end(client);
+        assert!(matches!(
+            end,
+            End::Committed {
+                replayed: false,
+                ..
+            }
+        ));
+        world.settle();
+        all_have(world, &[(1, 1), (100, 1), (399, 1)]);
+    });
+}
+
 #[test]
 fn a_fragment_behind_an_applier_that_stands_ends_its_stream() {
     run(2, PATIENT, LIMIT, |world| {
