@@ -44,9 +44,7 @@ impl Patience {
         self.account = Some((left, now, above));
         !above || (!left.is_zero() && queue <= upper.saturating_mul(MOST))
     }
-}
 
-impl Patience {
     /// Whether the time since the last look counts as time above the limit.
     pub fn counts_above(&self) -> bool {
         self.account.is_some_and(|(.., above)| above)

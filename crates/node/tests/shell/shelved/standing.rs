@@ -1,7 +1,10 @@
 //! Clients that an applier may wait for, and who wait themselves before they are ordered.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use dromon_node::Trx;
 
 use super::{LIMIT, PATIENT, all_have, all_is_over, held_back, shelve};
 use crate::chunks::{self, commit, end};
@@ -103,19 +106,25 @@ fn who_has_a_place_behind_an_applier_that_stands_runs_again_there() {
 }
 
 /// Its chunks wait until this node has applied the first of them, which lie behind the applier.
+/// A client of `db` commits a large one, whose first chunk is ordered.
+fn out_in_chunks(world: &World, db: &Arc<Db>) -> (Arc<Trx>, JoinHandle<End>) {
+    let mut t = db.begin();
+    for n in 100..400 {
+        t.put(row(n), 1).expect("a free row");
+    }
+    let trx = t.trx().expect("it wrote");
+    let client = commit(t);
+    world.until("its first chunk is ordered", || {
+        format!("{:?}", trx.lock().stage) == "Chunked"
+    });
+    (trx, client)
+}
+
 #[test]
 fn so_does_a_large_one_that_is_out_in_chunks() {
     run(2, chunks::PATIENT, LIMIT, |world| {
         let b = an_applier_stands(world);
-        let mut t = b.begin();
-        for n in 100..400 {
-            t.put(row(n), 1).expect("a free row");
-        }
-        let trx = t.trx().expect("it wrote");
-        let client = commit(t);
-        world.until("its first chunk is ordered", || {
-            format!("{:?}", trx.lock().stage) == "Chunked"
-        });
+        let (trx, client) = out_in_chunks(world, &b);
         world.until("it gives its rows back", || b.locked() == 0);
         assert_eq!(format!("{:?}", trx.lock().stage), "Chunked");
         assert!(!client.is_finished());
@@ -132,15 +141,7 @@ fn so_does_a_large_one_that_is_out_in_chunks() {
 fn but_not_behind_one_that_stands_for_a_moment() {
     run(2, chunks::PATIENT, LIMIT, |world| {
         let b = an_applier_stands(world);
-        let mut t = b.begin();
-        for n in 100..400 {
-            t.put(row(n), 1).expect("a free row");
-        }
-        let trx = t.trx().expect("it wrote");
-        let client = commit(t);
-        world.until("its first chunk is ordered", || {
-            format!("{:?}", trx.lock().stage) == "Chunked"
-        });
+        let (_, client) = out_in_chunks(world, &b);
         std::thread::sleep(Duration::from_secs(3));
         b.holds.open(Point::ApplyStart);
         let end = end(client);
