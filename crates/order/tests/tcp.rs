@@ -1,7 +1,7 @@
 //! Three engines as they run in a server: threads, sockets, files.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -48,9 +48,17 @@ fn origin(n: u8) -> Uuid {
     Uuid([n; 16])
 }
 
+/// Each once, and below those that the system gives to connections: it may be taken seconds later.
 fn free_port() -> u16 {
-    let l = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    l.local_addr().expect("it is bound").port()
+    const FIRST: u32 = 11_000;
+    const COUNT: u32 = 9_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let begin = std::process::id().wrapping_mul(50);
+    (0..COUNT)
+        .map(|_| begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)))
+        .map(|n| (FIRST + n % COUNT) as u16)
+        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("a port is free")
 }
 
 fn start(dir: &Path, id: RaftId, birth: u8, port: u16, start: Start) -> Node {
