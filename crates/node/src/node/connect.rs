@@ -18,7 +18,6 @@ use super::{Delivered, EngineError, Node, Pending, Phase, Shared, lock};
 use crate::cluster::ClusterState;
 use crate::digests::Digests;
 use crate::electors::Weighing;
-use crate::grastate::STATE_FILE;
 use crate::messages::{Answer, Control, Join, Need, Position, Request, encode, kind};
 use crate::options::{AddressError, ClusterAddress, HostPort, OptionError, Settings};
 use crate::retention::Mark;
@@ -455,18 +454,11 @@ impl Node {
         };
         let config = self.engine_config(name, settings, uuid, raft_id);
         let addr = config.addr.clone();
-        if found.need == Need::Copy && !self.setup.witness {
+        let keeps = self.may_be_whole(&found);
+        if found.need == Need::Copy && !self.setup.witness && !keeps {
             // Unless it counts, the log is set aside or erased next. It alone tells that this data
             // may be of another incarnation: after a crash from then on nothing would.
-            if !self.save_inconsistent() {
-                return Err(ConnectError::Refused(format!(
-                    "{STATE_FILE} in {} cannot be written, and must say that the data here awaits a full copy before the \
-                     log is given up. Nothing was changed. Make it writable; then start this node again",
-                    settings.base_dir.display()
-                )));
-            }
-            // What is noted of it must not be taken for the copy's.
-            self.forget_lacking().map_err(ConnectError::Refused)?;
+            self.give_data_up().map_err(ConnectError::Refused)?;
         }
         if let (OwnLog::SetAside(why), Some(leader)) = (log, &found.leader) {
             self.make_room(settings, why, leader)?;
@@ -547,6 +539,8 @@ impl Node {
         }
         if self.setup.witness {
             self.bring_up_witness(uuid);
+        } else if need == Need::Copy && keeps {
+            // Until somebody is there who could give one.
         } else if need == Need::Copy {
             // Until the copy is here, what lies in the data directory is nothing.
             self.save_inconsistent();

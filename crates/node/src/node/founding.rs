@@ -79,6 +79,7 @@ impl Node {
         let file = in_file(saved);
         *lock(&self.engine_word) = None;
         self.wants_copy.store(false, Relaxed);
+        self.engine_silent.store(false, Relaxed);
         if self.connected_before.swap(true, Relaxed) {
             return file;
         }
@@ -137,25 +138,25 @@ impl Node {
                 *lock(&self.engine_word) = Some(engine);
                 unknown
             }
-            Err(_) if word == Word::Position && !has_log() => file,
+            Err(why) if word == Word::Position && !has_log() => {
+                self.note(&format!(
+                    "the storage engine does not tell its position: {why}"
+                ));
+                file
+            }
             _ if word == Word::OwnStop => file,
+            Err(why) => {
+                self.engine_was_silent(&why);
+                unknown
+            }
             _ => unknown,
         }
     }
 
-    fn ask_engine(&self) -> Result<Position, ()> {
-        match self.engines.recover_position(&self.setup.data_dir) {
-            Ok(position) => {
-                self.note(&format!("the storage engine stands at {position}"));
-                Ok(position)
-            }
-            Err(why) => {
-                self.note(&format!(
-                    "the storage engine does not tell its position: {why}"
-                ));
-                Err(())
-            }
-        }
+    fn ask_engine(&self) -> Result<Position, String> {
+        let position = self.engines.recover_position(&self.setup.data_dir)?;
+        self.note(&format!("the storage engine stands at {position}"));
+        Ok(position)
     }
 
     /// Where a cluster begins that is founded here: with the own log if that

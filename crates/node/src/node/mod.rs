@@ -58,6 +58,7 @@ mod shelved;
 mod standing;
 mod transfer;
 mod undone;
+mod unsaid;
 mod weights;
 mod witness;
 
@@ -737,6 +738,8 @@ pub struct Node {
     went_alone: AtomicBool,
     /// What the storage engine said where the state file says something else.
     engine_word: Mutex<Option<Position>>,
+    /// It was asked and said nothing, and the data has not been given up since.
+    engine_silent: AtomicBool,
     /// The state file was removed, by which operators ask for a full copy.
     wants_copy: AtomicBool,
     /// A witness: its log leads nowhere any more.

@@ -199,6 +199,7 @@ impl Node {
             handed_over: Mutex::default(),
             force_primary: Default::default(),
             engine_word: Mutex::default(),
+            engine_silent: Default::default(),
             wants_copy: AtomicBool::new(false),
             went_alone: Default::default(),
             forget_log: Default::default(),

@@ -276,7 +276,7 @@ impl Node {
     }
 
     /// Whether a member has reported of late.
-    fn is_heard(&self, member: &Uuid) -> bool {
+    pub(super) fn is_heard(&self, member: &Uuid) -> bool {
         self.flow
             .silent(member)
             .is_some_and(|silent| silent < HEARD)
@@ -303,6 +303,7 @@ impl Node {
             Wanted::Bypass(_) => "the data is untouched; see the messages of the script above",
         };
         let kept_if_removed = match wanted {
+            Wanted::Copy if self.engine_silent.load(Relaxed) => UNTOUCHED,
             Wanted::Copy => UNUSABLE,
             Wanted::Bypass(_) => UNTOUCHED,
         };
@@ -392,6 +393,11 @@ impl Node {
                 drop(self.wait_shared(shared, ask_at.min(now + DONOR_RETRY)));
                 continue;
             }
+            if matches!(wanted, Wanted::Copy) && self.waits_for_donor(&shared, &own) {
+                self.tell_in_vain(&mut told, now, &shared, asks_for);
+                ask_at = now + DONOR_RETRY;
+                continue;
+            }
             let mut donors = asked.list().to_owned();
             if matches!(wanted, Wanted::Copy) && now < unheard_until {
                 let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
@@ -424,6 +430,9 @@ impl Node {
             }
             shared.transfer_gaps = None;
             drop(shared);
+            if matches!(wanted, Wanted::Copy) && self.engine_silent.load(Relaxed) {
+                self.give_data_up().map_err(NoCopy::NotNow)?;
+            }
             ask_at = now + Duration::from_secs(3600);
             let request = request.clone();
             let message = match wanted {

@@ -267,3 +267,73 @@ fn whoever_started_it_hears_that_it_waits_and_that_it_catches_up() {
         assert_eq!((told("n1"), told("n2")), up, "nobody waits any more");
     });
 }
+
+/// What keeps one storage engine from telling its position (a full disk) keeps all of them.
+#[test]
+fn all_engines_that_say_nothing_cost_no_data() {
+    run(3, PATIENT, LIMIT, |world| {
+        for n in 10..20 {
+            assert!(world.db(1).set(row(n), 5).is_committed());
+        }
+        world.settle();
+        let start = |disks: Vec<Disk>| {
+            let all: Vec<_> = (1..=3)
+                .zip(disks)
+                .map(|(n, disk)| world.open(n, disk, Position::UNDEFINED))
+                .collect();
+            std::thread::scope(|s| {
+                let joins: Vec<_> = all
+                    .iter()
+                    .map(|db| s.spawn(|| db.connect(&World::url(), false)))
+                    .collect();
+                for join in joins {
+                    join.join().expect("no panic").expect("three are there");
+                }
+            });
+            all
+        };
+        (1..=3).for_each(|n| world.crash(n));
+        let before: Vec<_> = (1..=3).map(|n| world.state_file(n)).collect();
+        start((1..=3).map(|n| world.crashed_disk(n)).collect());
+        world.until("each says that nobody can give it a copy", || {
+            (1..=3).all(|n| {
+                world
+                    .report
+                    .times(&format!("n{n}"), "no member can be donor now")
+                    > 0
+            })
+        });
+        (1..=3).for_each(|n| world.crash(n));
+        for (n, before) in (1..=3).zip(before) {
+            assert_eq!(world.state_file(n), before, "node {n}");
+        }
+        let disks: Vec<_> = (1..=3).map(|n| world.crashed_disk(n)).collect();
+        for (n, disk) in (1..=3).zip(&disks) {
+            world.net.tell(&World::addr(n), disk.position);
+        }
+        for db in start(disks) {
+            world.synced(&db);
+            for n in 10..20 {
+                assert_eq!(db.read(row(n)), 5);
+            }
+        }
+    });
+}
+
+/// A donor is there: then nobody goes by what the engine may have.
+#[test]
+fn an_engine_that_says_nothing_gets_a_copy() {
+    run(3, PATIENT, LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 5).is_committed());
+        world.settle();
+        world.crash(3);
+        let copies = || world.db(1).donations() + world.db(2).donations();
+        let before = copies();
+        let disk = world.crashed_disk(3);
+        let again = world.open(3, disk, Position::UNDEFINED);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert_eq!(copies(), before + 1);
+        world.settle();
+    });
+}
