@@ -63,7 +63,7 @@ pub(super) struct Chunks {
     changes: u64,
     /// How long after this node asked it the newest took its place.
     way: Duration,
-    /// How long it took the newest that lay ahead to be ready to commit.
+    /// How long it took the newest chunks that lay ahead to be ready to commit.
     work: Duration,
     /// The parts that appliers have since their place lay ahead, the newest last.
     begun: Vec<Begun>,
@@ -93,8 +93,8 @@ struct Begun {
     of: (Seqno, ChunkPart),
     /// Since when the server has it.
     at: Option<Instant>,
-    /// Nothing is left of it but to commit.
-    ready: bool,
+    /// How long it took until nothing was left of it but to commit.
+    ready: Option<Duration>,
 }
 
 /// One that is not over.
@@ -127,6 +127,13 @@ impl Open {
         if self.at.len() > AHEAD {
             self.at.remove(0);
         }
+    }
+
+    /// Its end lies ahead, or was asked for.
+    fn is_ending(&self) -> bool {
+        let chunks = self.chunked.chunks();
+        let asked = self.asked.is_some_and(|(n, _)| n >= chunks);
+        asked || self.ahead.is_some() && self.next > chunks
     }
 
     /// The transaction, how many chunks are out, its age.
@@ -399,7 +406,7 @@ impl Node {
                     place,
                     of: (chunked.id, part),
                     at: None,
-                    ready: false,
+                    ready: None,
                 });
             }
             begins
@@ -438,12 +445,13 @@ impl Node {
         {
             let mut chunks = lock(&self.chunks);
             let begun = chunks.begun.iter_mut().find(|b| b.place == seqno);
-            let Some(begun) = begun.filter(|b| !b.ready) else {
+            let Some(begun) = begun.filter(|b| b.ready.is_none()) else {
                 return;
             };
-            begun.ready = true;
-            if let Some(at) = begun.at {
-                let work = at.elapsed();
+            let work = begun.at.map(|at| at.elapsed());
+            begun.ready = Some(work.unwrap_or_default());
+            let (_, part) = begun.of;
+            if let (Some(work), ChunkPart::Data(_)) = (work, part) {
                 chunks.work = (chunks.work * 3 + work) / 4;
             }
         }
@@ -693,7 +701,9 @@ impl Node {
                 ws.payload = chunked.write_set.payload().here().cloned();
                 ws.left = chunked.write_set.payload().elsewhere().cloned();
                 ws.sum = Some(chunked.write_set.payload_sum());
-                // It may have been begun ahead, as the end of what was here.
+                // It may have been begun ahead, as the end of what was here: now it is done when
+                // it has its place.
+                self.begun_ahead_is_ready(seqno);
                 ws.depends_on = seqno - 1;
                 (ws.tables, ws.neighbours) = self.locks_of_chunked(chunked);
             }

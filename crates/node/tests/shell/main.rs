@@ -14,6 +14,7 @@ mod closed;
 mod ddl_crash;
 mod disks;
 mod edits;
+mod ends;
 mod flow;
 mod left;
 mod load;

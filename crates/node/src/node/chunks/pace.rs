@@ -10,7 +10,7 @@ use dromon_order::Order;
 use dromon_writeset::Uuid;
 
 use super::super::{Node, lock};
-use super::{AHEAD, Open};
+use super::{AHEAD, Begun, Open};
 use crate::cluster::{AHEAD_MAX, Member, MemberState};
 use crate::messages::{Control, encode, kind};
 use crate::turn::{Cycle, Turns};
@@ -22,8 +22,10 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// If nothing was asked for in this time, the next member in line asks, and so on:
 /// the first one may be unable to.
 const TAKE_OVER: Duration = Duration::from_secs(10);
-/// The same for the end: the server removes all that it stored of the chunks.
-const END_WORK: Duration = Duration::from_secs(2);
+/// The end waits no longer than this, and no longer than [`END_TIMES`] times as long as this node
+/// took, for others to be ready for it.
+const END_MAX: Duration = Duration::from_secs(4);
+const END_TIMES: u32 = 3;
 /// A chunk takes its place when so much of it should be done: what is left keeps
 /// small ones waiting, and the server does not wait for the next one.
 const PART_DONE: f64 = 0.75;
@@ -163,19 +165,31 @@ impl Node {
             None => true,
         };
         let open = mine.iter().filter_map(|id| chunks.open.get(id));
+        // An end that lies ahead comes first: with what is asked of another one it would have its
+        // place at once, and what comes behind it would wait for all that is left of it.
+        let ending = chunks.open.values().find(|o| o.is_ending());
+        let ending = ending.filter(|o| o.moved.elapsed() < TAKE_OVER);
+        let may = |o: &&Open| ending.is_none_or(|e| e.chunked.id == o.chunked.id);
         // The one that has waited longest: large ones share.
-        let next = open.filter(|o| due(o)).min_by_key(|o| o.at.last().copied());
+        let next = open
+            .filter(|o| due(o))
+            .filter(may)
+            .min_by_key(|o| o.at.last().copied());
         let step = match next {
             None => Step::Wait(ASK_AGAIN / 4),
-            Some(o) => Step::Ask(Ask {
-                id: o.chunked.id,
-                n: o.next,
-                last: o.at.last().copied().unwrap_or(o.chunked.id),
-                ahead: o.ahead.is_some(),
-                ends: o.next >= o.chunked.chunks(),
-                over: o.next > o.chunked.chunks(),
-                all_through: (o.at.len() == AHEAD).then(|| o.at[0]),
-            }),
+            Some(o) => {
+                let over = o.next > o.chunked.chunks();
+                Step::Ask(Ask {
+                    id: o.chunked.id,
+                    n: o.next,
+                    last: o.at.last().copied().unwrap_or(o.chunked.id),
+                    ahead: o.ahead.is_some(),
+                    ends: o.next == o.chunked.chunks(),
+                    over,
+                    // Behind the end nothing comes: who is far behind holds only himself up.
+                    all_through: (o.at.len() == AHEAD && !over).then(|| o.at[0]),
+                })
+            }
         };
         (step, seen)
     }
@@ -215,7 +229,7 @@ impl Node {
                 .then(|| self.places_ahead(since, step))?
         } else if !through(last - 1) {
             return None;
-        } else if self.newest_small.load(Relaxed) <= last {
+        } else if !step.ends && self.newest_small.load(Relaxed) <= last {
             0
         } else if self.shared().receivers > 1 {
             if !through(last) {
@@ -229,7 +243,8 @@ impl Node {
             }
             0
         };
-        if !self.yield_to_small(waiter, since) {
+        // It is over, and ready everywhere: nobody gains by a pause.
+        if !step.over && !self.yield_to_small(waiter, since) {
             return None;
         }
         let deadline = Instant::now() + ASK_AGAIN;
@@ -254,63 +269,62 @@ impl Node {
 
     /// How many places the next part is to have before it: twice as many as small
     /// ones will need while it is applied. Those left over cost only their numbers.
+    ///
+    /// Of the end nobody knows how long it takes: the server removes all that it stored of the
+    /// chunks. And small ones that came seldom so far come then, too.
     fn places_ahead(&self, since: Since, step: &Ask) -> u32 {
+        if step.ends {
+            return AHEAD_MAX;
+        }
         let passed = (self.count_small.load(Relaxed) - since.small).max(0) as f64;
         let elapsed = since.at.elapsed().max(Duration::from_millis(1));
-        let work = match step.ends {
-            true => END_WORK,
-            false => lock(&self.chunks).work,
-        };
+        let work = lock(&self.chunks).work;
         let time = work.as_secs_f64() / self.chunks_share().unwrap_or(1.0);
         let small = passed / elapsed.as_secs_f64() * time;
         (2.0 * small).ceil().min(f64::from(AHEAD_MAX)) as u32
     }
 
     /// Waits until little is left of what lies ahead, at `place`, here; of the end
-    /// nothing, and, as long as this node needed for it again, on the others. Then
-    /// for what a share asks for. False: not yet.
+    /// nothing, and nothing on the others (see [`for_others`]). Then for what a share asks for.
+    /// False: not yet.
     fn wait_begun_ahead(&self, waiter: &Arc<Waiter>, place: Seqno, is_end: bool) -> bool {
-        let mut deadline = Instant::now() + ASK_AGAIN;
-        let mut ready = None;
-        loop {
+        let deadline = Instant::now() + ASK_AGAIN;
+        let began = loop {
             let (begun, work, way, seen) = {
                 let chunks = lock(&self.chunks);
                 let begun = chunks.begun(place).copied();
                 (begun, chunks.work, chunks.way, chunks.changes)
             };
-            let mut left = deadline.saturating_duration_since(Instant::now());
-            match begun {
-                // It is not applied here, or it is over.
-                None => break,
-                Some(b) if b.ready && ready.is_none() => {
-                    ready = b.at;
-                    left = work.min(ASK_AGAIN);
-                    deadline = Instant::now() + left;
-                }
-                Some(_) => {}
-            }
+            let now = Instant::now();
             let others = !is_end || self.flow.lowest_ready().is_none_or(|low| low >= place);
-            if ready.is_some() && others {
-                break;
-            }
-            if let Some(at) = begun.and_then(|b| b.at).filter(|_| !is_end) {
-                let early = work.mul_f64(PART_DONE).saturating_sub(way);
-                left = left.min(early.saturating_sub(at.elapsed()));
-                if left.is_zero() {
-                    ready = Some(at);
-                    break;
+            let at = begun.and_then(|b| b.at);
+            let until = match begun {
+                // It is not applied here, or it is over.
+                None if others || now >= deadline => break None,
+                None => deadline,
+                Some(Begun { ready: Some(_), .. }) if others => break at,
+                Some(Begun {
+                    ready: Some(took), ..
+                }) => match at.map(|at| at + took + for_others(took)) {
+                    Some(until) if now < until => until.min(deadline),
+                    _ => break at,
+                },
+                Some(_) => {
+                    let early = work.mul_f64(PART_DONE).saturating_sub(way);
+                    match at.filter(|_| !is_end).map(|at| at + early) {
+                        Some(until) if now < until => until.min(deadline),
+                        Some(_) => break at,
+                        None => deadline,
+                    }
                 }
-            }
-            if left.is_zero() {
-                match ready {
-                    Some(_) => break,
-                    None => return false,
-                }
+            };
+            if now >= deadline {
+                return false;
             }
             // Reports wake it, too.
-            self.wait_chunks(seen, left);
-        }
-        if let (Some(began), Some(share)) = (ready, self.chunks_share()) {
+            self.wait_chunks(seen, until - now);
+        };
+        if let (Some(began), Some(share), false) = (began, self.chunks_share(), is_end) {
             let pause = began.elapsed().mul_f64(1.0 / share - 1.0).min(LEAST_MAX);
             let by = Some(Instant::now() + pause);
             let waited = self.gates.wait_released(Seqno::MAX, waiter, false, by);
@@ -363,6 +377,12 @@ impl Node {
     }
 }
 
+/// How long an end that is ready here, which `took` so long, waits for others to be ready, too. The
+/// one that is not would stand still for the rest of it, and small ones can come meanwhile.
+fn for_others(took: Duration) -> Duration {
+    (took * END_TIMES).clamp(ASK_AGAIN / 10, END_MAX)
+}
+
 /// Asks for chunks until nothing is open.
 fn pace(node: &Weak<Node>) {
     let waiter = Arc::new(Waiter::new());
@@ -395,5 +415,19 @@ fn pace(node: &Weak<Node>) {
                 _ => node.wait_chunks(seen, ASK_AGAIN / 4),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_slower_gets_time_but_not_for_ever() {
+        let of = |ms| for_others(Duration::from_millis(ms)).as_millis();
+        assert_eq!(
+            [of(0), of(10), of(800), of(60_000)],
+            [100, 100, 2_400, 4_000]
+        );
     }
 }

@@ -85,6 +85,9 @@ impl Applier for Lent {
             }
             drop(inner);
             db.holds.pass(Point::ApplyStart);
+            if flags.ends() && !flags.starts() {
+                db.holds.pass(Point::EndStart);
+            }
             db.apply(trx, flags, payload, meta)
         };
         let mut inner = db.lock();

@@ -17,6 +17,8 @@ pub enum Point {
     ApplyRefused,
     /// An applier got a write set; no lock is taken yet.
     ApplyStart,
+    /// The same, with the end of a streaming transaction or of one in chunks.
+    EndStart,
     /// An applier holds its row locks, and enters commit order next.
     ApplyLocked,
     /// An applier is inside commit order.
