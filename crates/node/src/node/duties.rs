@@ -144,13 +144,7 @@ impl NodeHandler for Handler {
 
     fn position_lost(&self) {
         if let Some(node) = self.node.upgrade() {
-            let first = {
-                let mut shared = node.shared();
-                shared.join_failed.replace("position lost".into()).is_none()
-            };
-            if first {
-                node.inconsistent("the others have dropped the log this node still needs");
-            }
+            node.log_is_gone();
         }
     }
 }
@@ -650,10 +644,21 @@ impl Node {
     /// The lease is lost and stays lost: clients are refused.
     pub(super) fn lost_primary(&self) {
         let Some(order) = self.order() else { return };
+        if self.goes_non_primary(|phase| phase == Phase::Joined && !order.status().primary) {
+            self.note(
+                "this node has lost contact with the majority: it is non-primary, refuses writes and current \
+                 reads, and comes back by itself when the majority can be reached again",
+            );
+        }
+    }
+
+    /// Refuses its clients, and tells its server, if that `is_due` in the phase that it is in. False: it is not.
+    pub(super) fn goes_non_primary(&self, is_due: impl FnOnce(Phase) -> bool) -> bool {
+        let order = self.order();
         let mut own = None;
-        let is_due = || {
+        let begins = || {
             let mut shared = self.shared();
-            if shared.phase != Phase::Joined || order.status().primary {
+            if !is_due(shared.phase) {
                 return false;
             }
             shared.phase = Phase::NonPrimary;
@@ -664,16 +669,13 @@ impl Node {
                 .and_then(|v| v.members.iter().find(|m| m.uuid == uuid).cloned());
             true
         };
-        if !self.abandon_if(Some(&order), true, is_due) {
-            return;
+        if !self.abandon_if(order.as_ref(), true, begins) {
+            return false;
         }
         self.flow.clear();
         self.closed.send_on();
-        self.note(
-            "this node has lost contact with the majority: it is non-primary, refuses writes and current \
-             reads, and comes back by itself when the majority can be reached again",
-        );
         self.push_non_primary(own.iter().map(super::delivery::view_member).collect());
+        true
     }
 
     /// Comes back after a lost lease: an ordered leave and join in one.

@@ -16,7 +16,7 @@ use super::duties::Handler;
 use super::open::COPY_ASKED;
 use super::{Item, Node, Phase, lock};
 use crate::gone::{heard, log_counts};
-use crate::messages::{Need, Request, decode, encode};
+use crate::messages::{Control, LeaveReason, Need, Request, decode, encode, kind};
 
 /// How long one question to another member may take.
 const ASK: Duration = Duration::from_secs(2);
@@ -143,6 +143,46 @@ impl Node {
             Ok(thread) => *rejoiner = Some(thread),
             Err(e) => self.error(&format!("no thread to join the cluster again: {e}")),
         }
+    }
+
+    /// Who leads has dropped what this node needs next of the log: it may have become a member by a copy, later than
+    /// this one. The data here is sound, and another leader's log may reach back to it. So a node
+    /// that runs leaves and joins again from its position; one that starts ends, and its next start asks anew.
+    /// On the engine's thread, and more than once.
+    pub(super) fn log_is_gone(&self) {
+        if self.is_witness() {
+            self.inconsistent("the others have dropped the log this node still needs");
+            return;
+        }
+        let why = "the log of the member that leads does not reach back to what this node needs next: it became a member \
+                   later, or has dropped that";
+        {
+            let mut shared = self.shared();
+            let runs = matches!(shared.phase, Phase::Joined | Phase::NonPrimary);
+            if !(runs && shared.brought_up) {
+                let starts = runs || matches!(shared.phase, Phase::Joining | Phase::Rejoining);
+                let first = starts && shared.join_failed.replace(why.into()).is_none();
+                drop(shared);
+                if first {
+                    self.changed.notify_all();
+                }
+                return;
+            }
+        }
+        if lock(&self.told).again(why, Instant::now()) {
+            self.warn(&format!(
+                "{why}. Nothing is wrong with the data here. This node leaves and joins again from its position; if nobody's \
+                 log reaches back to that, it needs a full copy, and says so"
+            ));
+        }
+        // Its log is to count no more: who is not among the members is told so, and joins again.
+        let uuid = self.shared().uuid;
+        if let Some(order) = self.order() {
+            let reason = LeaveReason::Graceful;
+            // If it is not ordered, it is asked for again when the leader says so again.
+            let _ = order.propose(kind::CONTROL, 0, encode(&Control::Leave { uuid, reason }));
+        }
+        self.goes_non_primary(|phase| phase == Phase::Joined);
     }
 
     /// Whether this node is a member that does not have its data yet.
@@ -358,6 +398,8 @@ impl Node {
             shared.sync_asked = false;
             // The log that it was asked of is gone.
             shared.rejoin_asked = None;
+            // Of an attempt before.
+            shared.join_failed = None;
         }
         self.reset_for(&found, true);
         self.queue.drop_through(position.seqno);

@@ -537,6 +537,11 @@ impl Node {
 /// Fails if the others removed this node while it waited; `kept`: what is with its
 /// data.
 fn still_member(shared: &Shared, kept: &str) -> Result<(), NoCopy> {
+    if let Some(why) = &shared.join_failed {
+        return Err(NoCopy::Never(format!(
+            "{why}. The others go on, and nothing of theirs is lost; {kept}. Start this node again: it joins anew"
+        )));
+    }
     let why = if shared.removed {
         "it was silent for longer than evs.suspect_timeout: look after its network, and whether this machine stood still"
     } else if shared.own_leave {

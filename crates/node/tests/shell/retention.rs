@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dromon_node::{Outcome, Position};
+use dromon_node::{Outcome, Phase, Position};
 use dromon_order::logstore::LogStore;
 
 use crate::toy::{Disk, row};
@@ -313,5 +313,50 @@ fn who_was_away_for_too_long_says_so_once() {
         assert_eq!(says("this node needs a full copy"), 1);
         assert_eq!(says("connection established"), 0);
         away.disconnect();
+    });
+}
+
+/// Who leads became a member by a copy, while one was away that comes back by the log.
+#[test]
+fn a_leader_whose_log_begins_too_late_costs_nobody_its_data() {
+    let options = "evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
+    run(4, options, LIMIT, |world| {
+        let (one, two, three) = (world.db(1), world.db(2), world.db(3));
+        assert!(one.set(row(1), 1).is_committed());
+        world.settle();
+        world.until("the first leads", || world.leader(&one) == 1);
+        world.net.cut(&addrs(&[3]), &addrs(&[1, 2, 4]));
+        two.disconnect();
+        world.lose_log(2);
+        world.remove_state_file(2);
+        for n in 10..30 {
+            assert!(one.set(row(n), 1).is_committed());
+        }
+        let two = world.open(2, Disk::empty(), Position::UNDEFINED);
+        two.connect(&World::url(), false).expect("two are there");
+        world.synced(&two);
+        world.until("it has a vote", || one.stat("dromon_voters") == "4");
+        let copies = || world.members().iter().map(|d| d.donations()).sum::<usize>();
+        let before = copies();
+        world.net.hand_over(&World::addr(1), &World::addr(2));
+        world.until("it leads", || world.leader(&one) == 2);
+        world.net.heal();
+        world.until("the third leaves and keeps its data", || {
+            world
+                .report
+                .said("this node needs a full copy, so its server must be restarted")
+        });
+        assert_eq!(three.node().phase(), Phase::Rejoining);
+        assert!(world.report.said("Nothing is wrong with the data here"));
+        assert!(!world.state_file(3).contains("00000000-0000-0000"));
+        assert!(two.set(row(2), 1).is_committed());
+        world.net.hand_over(&World::addr(2), &World::addr(1));
+        world.until("the first leads again", || world.leader(&one) == 1);
+        world.until("it is back", || {
+            three.size() == 4 && three.read(row(2)) == 1
+        });
+        assert!(three.set(row(3), 1).is_committed());
+        assert_eq!(copies(), before);
+        world.settle();
     });
 }
