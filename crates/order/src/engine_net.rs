@@ -329,6 +329,14 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Session<S> {
 
     fn make(&mut self, request: AppendRequest) {
         let heartbeat = self.lane == Lane::Raft;
+        let next = request.prev_log_id.map_or(0, |id| id.index + 1);
+        if request.entries.is_empty() && self.core.storage.unreadable().is_lost(next) {
+            let vote = request.vote;
+            // It is said again with what comes next of this.
+            let _ = self
+                .core
+                .send(self.to, Lane::Raft, &Wire::PositionLost { vote });
+        }
         let made = Made {
             bytes: request.entries.iter().map(crate::storage::weight).sum(),
             term: request.vote.leader_id.term,

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -33,7 +33,7 @@ struct State {
     /// Those of them in which a bit changed.
     damaged: BTreeSet<u64>,
     /// Records below this index are damaged.
-    damaged_below: u64,
+    damaged_records: Range<u64>,
     /// Said to everyone once set.
     broken: Option<String>,
     /// The same for who reads.
@@ -61,9 +61,9 @@ impl MemLog {
         self.lock().damaged.insert(index);
     }
 
-    /// Bits change in all records below `index`.
-    pub fn damage_records_below(&self, index: u64) {
-        self.lock().damaged_below = index;
+    /// Bits change in these records.
+    pub fn damage_records(&self, indexes: Range<u64>) {
+        self.lock().damaged_records = indexes;
     }
 
     /// From now on nobody is told that anything is written, as on a disk that hangs. In turn
@@ -177,7 +177,7 @@ impl LogStore for MemLog {
         if let Some(why) = &s.unreadable {
             return Err(io::Error::other(why.clone()));
         }
-        if *range.start() < s.damaged_below {
+        if s.damaged_records.contains(range.start()) {
             return Err(LogError::Corrupt {
                 file: format!("dromon-{:016x}.log", s.first),
                 offset: 0,
@@ -194,6 +194,9 @@ impl LogStore for MemLog {
             let Some(r) = s.records.get(i as usize) else {
                 break;
             };
+            if s.damaged_records.contains(&index) {
+                break;
+            }
             if !out.is_empty() && bytes + r.body.len() > max_bytes {
                 break;
             }

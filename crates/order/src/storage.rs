@@ -12,6 +12,9 @@
 //! costs no memory and nothing ever waits for it.
 
 mod raft_traits;
+mod unreadable;
+
+use unreadable::Unreadable;
 
 pub(crate) use raft_traits::{RaftLog, StateMachine};
 
@@ -56,6 +59,7 @@ pub(crate) struct Storage {
     ready_async: Arc<Notify>,
     /// Notified when something appended is stored.
     stored: Notify,
+    unreadable: Unreadable,
     observer: Observer,
 }
 
@@ -238,6 +242,7 @@ impl Storage {
             ready: Condvar::new(),
             ready_async: Arc::new(Notify::new()),
             stored: Notify::new(),
+            unreadable: Unreadable::default(),
             observer,
         }))
     }
@@ -552,6 +557,29 @@ impl Storage {
             }
         }
         Ok(out)
+    }
+
+    /// What another member needs next. Of what cannot be read nothing, which the library takes for a heartbeat, and asks
+    /// again some milliseconds later: an error would end this engine, which lacks nothing itself.
+    fn read_for_others(&self, from: u64, to: u64) -> Vec<RaftEntry> {
+        let found = self.read(from, to, READ_BYTES);
+        // What lies before the damage can be sent.
+        let found = found.or_else(|_| self.read(from, from, READ_BYTES));
+        match found {
+            Ok(entries) => {
+                self.unreadable.was_read(from);
+                entries
+            }
+            Err(e) => {
+                self.unreadable.failed(from, e.to_string());
+                Vec::new()
+            }
+        }
+    }
+
+    /// What others need and cannot be sent.
+    pub fn unreadable(&self) -> &Unreadable {
+        &self.unreadable
     }
 
     fn set_durable(&self, index: u64) {

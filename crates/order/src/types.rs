@@ -308,6 +308,8 @@ pub struct OrderStatus {
     pub gathered: u64,
     /// What keeps the own log from going on as it should, in sentences; it goes on all the same.
     pub log_held_up: Option<String>,
+    /// The last entry of the own log that another member needs and that cannot be read, and why.
+    pub unreadable: Option<(u64, String)>,
     /// Why the engine is dead, if it is. Nothing revives it but a new start.
     pub failed: Option<String>,
 }

@@ -799,6 +799,34 @@ fn a_leader_that_cannot_read_its_log_leaves_the_lead_to_the_others() {
     });
 }
 
+/// Damage where another one needs it, and not this one.
+#[test]
+fn what_a_leader_cannot_send_costs_nobody_its_engine() {
+    run(async {
+        let mut w = World::new(21);
+        w.cache_max = Some(1);
+        w.grow(3).await;
+        let leader = w.leader(&[1, 2, 3]).await;
+        let node = (1..=3).find(|id| *id != leader).expect("three nodes");
+        let rest: Vec<u64> = (1..=3).filter(|id| *id != node).collect();
+        w.kill(node).await;
+        (0..50).for_each(|i| w.propose(leader, i));
+        w.wait_delivered(&rest, 50).await;
+        let at = w.last_index(leader) - 20;
+        w.log(leader).damage_records(at..at + 1);
+        w.resume(node).await;
+        w.wait(|w| w.position_lost(node), "it is told").await;
+        let lost = w.status(leader).unreadable.map(|(index, _)| index);
+        assert_eq!((lost, w.status(leader).failed), (Some(at), None));
+        w.propose(leader, 50);
+        w.wait_delivered(&rest, 51).await;
+        // The other one's log has it.
+        let heir = rest.into_iter().find(|id| *id != leader);
+        w.order(leader).transfer_leader(heir);
+        w.wait_delivered(&[node], 51).await;
+    });
+}
+
 /// Or nobody would evict it: to hear that it is gone takes silence.
 #[test]
 fn a_follower_that_failed_falls_silent() {

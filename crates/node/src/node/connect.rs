@@ -206,6 +206,9 @@ pub enum ConnectError {
     /// The others went on without this node's log.
     #[error("the others form a primary component without this node's log")]
     Evicted,
+    /// Who leads cannot send what this node needs of the log.
+    #[error("{0}")]
+    LogGone(String),
     /// The leader refused to order the join for all that time.
     #[error("the cluster did not order this node's join within {seconds} s: {why}")]
     JoinRefused {
@@ -365,17 +368,19 @@ impl Node {
         };
         let mut result = connect(position, first);
         if matches!(result, Err(ConnectError::Evicted)) {
-            self.note("the others went on without this node's log; joining them as a new member");
-            self.close_engine();
-            self.shared().phase = Phase::Connecting;
+            self.tries_again(
+                "the others went on without this node's log; joining them as a new member",
+            );
             result = connect(position, OwnLog::Forget);
         }
+        if let Err(ConnectError::LogGone(why)) = &result {
+            self.tries_again(&format!("{why}; asking once more where to begin"));
+            result = connect(position, first);
+        }
         if let Err(e @ ConnectError::LogTooShort { others: true, .. }) = &result {
-            self.note(&format!(
+            self.tries_again(&format!(
                 "{e}. The others are there: joining them as a new member"
             ));
-            self.close_engine();
-            self.shared().phase = Phase::Connecting;
             result = connect(position, OwnLog::Forget);
         }
         if let Err(
@@ -383,11 +388,9 @@ impl Node {
         ) = &result
             && self.ends_force()
         {
-            self.note(&format!(
+            self.tries_again(&format!(
                 "{e}. A cluster is to be founded here: the own log is given up"
             ));
-            self.close_engine();
-            self.shared().phase = Phase::Connecting;
             result = connect(position, OwnLog::Forget);
         }
         if let Err(ConnectError::Damaged(why)) = &result {
@@ -410,6 +413,14 @@ impl Node {
             self.shared().phase = Phase::Closed;
         }
         result
+    }
+
+    /// One way to connect has failed, for that reason; another one follows.
+    fn tries_again(&self, why: &str) {
+        self.note(why);
+        self.close_engine();
+        let mut shared = self.shared();
+        (shared.phase, shared.join_failed) = (Phase::Connecting, None);
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -787,7 +798,7 @@ impl Node {
                     return Err(ConnectError::Refused("told to leave meanwhile".into()));
                 }
                 if let Some(why) = &shared.join_failed {
-                    return Err(ConnectError::Engine(why.clone()));
+                    return Err(ConnectError::LogGone(why.clone()));
                 }
                 let now = Instant::now();
                 if now >= deadline {

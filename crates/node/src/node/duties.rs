@@ -277,7 +277,7 @@ impl Node {
         self.keep_weight();
         if status.is_leader && status.primary && self.phase() == Phase::Joined {
             self.lead(&order);
-            if self.setup.witness {
+            if self.setup.witness || status.unreadable.is_some() {
                 self.hand_to_data(&order, &status);
             }
         } else {

@@ -145,8 +145,8 @@ impl Node {
         }
     }
 
-    /// Who leads has dropped what this node needs next of the log: it may have become a member by a copy, later than
-    /// this one. The data here is sound, and another leader's log may reach back to it. So a node
+    /// Who leads does not have what this node needs next of the log: it may have become a member by a copy, later than
+    /// this one, or its disk has lost that. The data here is sound, and another leader's log may reach back to it. So a node
     /// that runs leaves and joins again from its position; one that starts ends, and its next start asks anew.
     /// On the engine's thread, and more than once.
     pub(super) fn log_is_gone(&self) {
@@ -154,8 +154,8 @@ impl Node {
             self.inconsistent("the others have dropped the log this node still needs");
             return;
         }
-        let why = "the log of the member that leads does not reach back to what this node needs next: it became a member \
-                   later, or has dropped that";
+        let why = "the log of the member that leads does not give what this node needs next: that one became a member \
+                   later, has dropped it, or cannot read it";
         {
             let mut shared = self.shared();
             let runs = matches!(shared.phase, Phase::Joined | Phase::NonPrimary);
@@ -169,7 +169,11 @@ impl Node {
                 return;
             }
         }
-        if lock(&self.told).again(why, Instant::now()) {
+        let news = lock(&self.told).again(why, Instant::now());
+        if self.phase() != Phase::Joined && !news {
+            return; // it has done so
+        }
+        if news {
             self.warn(&format!(
                 "{why}. Nothing is wrong with the data here. This node leaves and joins again from its position; if nobody's \
                  log reaches back to that, it needs a full copy, and says so"

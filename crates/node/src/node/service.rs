@@ -213,6 +213,10 @@ impl Node {
             Ok(begins) => begins,
             Err(why) => return Answer::Refused(why),
         };
+        if let Some((lost, _)) = &status.unreadable {
+            // He could not be sent what lies behind it.
+            begins = begins.filter(|checkpoint| checkpoint.log_id.index >= *lost);
+        }
         let mut compared = Compared::Unknown;
         if let (Some(checkpoint), Some(_)) = (&begins, sum) {
             match self.sum_at(order, checkpoint.log_id.index, position.seqno) {

@@ -204,7 +204,8 @@ impl Node {
     }
 
     /// A witness that leads looks for a data node that can lead as well: write
-    /// sets then need not travel through the witness. On the order thread.
+    /// sets then need not travel through the witness. So does who cannot send a member what
+    /// that needs of the log. On the order thread.
     pub(super) fn hand_to_data(&self, order: &Arc<dyn Order>, status: &OrderStatus) {
         let now = Instant::now();
         let mut handed = lock(&self.handed_over);
@@ -220,9 +221,16 @@ impl Node {
         };
         *handed = Some((now, wait));
         drop(handed);
-        self.note(&format!(
-            "this witness leads; handing leadership over to {name}, which has data"
-        ));
+        match &status.unreadable {
+            Some((index, why)) => self.warn(&format!(
+                "entry {index} of this node's log cannot be read, and another member needs it: {why} Handing leadership over to \
+                 {name}, whose log may have it. Nothing acknowledged is lost; check the disk here. If it goes on, move this \
+                 node's data away and start it anew: it takes a full copy"
+            )),
+            None => self.note(&format!(
+                "this witness leads; handing leadership over to {name}, which has data"
+            )),
+        }
         order.transfer_leader(Some(id));
     }
 
@@ -233,6 +241,7 @@ impl Node {
         let members = shared.view.iter().flat_map(|v| &v.members);
         members
             .filter(|m| m.complete && !m.witness && voters.contains(&m.raft_id))
+            .filter(|m| m.raft_id != status.id)
             .filter_map(|m| {
                 let peer = status.peers.get(&m.raft_id)?;
                 let heard = peer.silent.is_some_and(|s| s < SILENT);

@@ -181,7 +181,7 @@ fn who_would_need_what_is_damaged_in_the_leaders_log_takes_a_full_copy() {
         away_while_the_leader_restarted(world, |reached| {
             // Above that the consensus reads, too, to find where they agree.
             let dir = world.data_dir(1);
-            world.net.damage_records_below(&dir, reached as u64);
+            world.net.damage_records(&dir, 0..reached as u64);
         });
         assert_eq!(world.db(1).donations(), 1, "the log cannot be read");
         assert!(world.report.times("n1", "it takes a full copy") > 0);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -365,10 +365,10 @@ impl Net {
     }
 
     /// Bits change in all records below `index` of the log in `dir`.
-    pub fn damage_records_below(&self, dir: &Path, index: u64) {
+    pub fn damage_records(&self, dir: &Path, indexes: Range<u64>) {
         let logs = lock(&self.logs);
         let log = logs.get(dir).expect("there is a log");
-        log.damage_records_below(index);
+        log.damage_records(indexes);
     }
 
     /// A copy of the log in `dir`.

@@ -39,7 +39,7 @@ impl RaftLogReader<TypeConfig> for RaftLog {
         start: u64,
         end: u64,
     ) -> io::Result<Vec<RaftEntry>> {
-        self.0.read(start, end.saturating_sub(1), READ_BYTES)
+        Ok(self.0.read_for_others(start, end.saturating_sub(1)))
     }
 
     async fn entries_stream<RB>(
