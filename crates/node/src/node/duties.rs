@@ -387,7 +387,11 @@ impl Node {
             (shared.phase, shared.own_state)
         };
         match (phase, state) {
-            (_, MemberState::Synced) => self.was_synced.store(true, Relaxed),
+            (_, MemberState::Synced) => {
+                if !self.was_synced.swap(true, Relaxed) {
+                    self.db.started();
+                }
+            }
             (Phase::Joining | Phase::Joined, _) => {
                 self.still_starting("catching up with the cluster");
             }
