@@ -66,7 +66,10 @@ impl Node {
             node_address: setup.address.clone(),
             data_dir: setup.data_dir.to_string_lossy().into_owned(),
         };
-        let mut opts = Options::new(env);
+        let mut opts = match setup.witness {
+            true => Options::new(env).of_witness(),
+            false => Options::new(env),
+        };
         let outcome = opts.parse_init(option_text)?;
         let settings = Arc::new(opts.settings().clone());
         let timings = Timings::of(&settings);

@@ -152,6 +152,7 @@ pub struct Options {
     entries: Vec<Entry>,
     settings: Settings,
     noted: BTreeSet<&'static str>,
+    witness: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -185,7 +186,14 @@ impl Options {
             entries,
             settings,
             noted: BTreeSet::new(),
+            witness: false,
         }
+    }
+
+    /// Those of a witness: notes name what it can set.
+    pub fn of_witness(mut self) -> Options {
+        self.witness = true;
+        self
     }
 
     /// Takes the string given at start. Afterwards the defaults that follow
@@ -199,11 +207,13 @@ impl Options {
             && !self.entry("base_host").given
             && self.noted.insert("node_address")
         {
-            outcome.notes.push(Note(
-                "No address of this node is known: set wsrep_node_address, or nodes on other \
-                 hosts cannot reach this one"
-                    .into(),
-            ));
+            let setting = match self.witness {
+                true => "base_host in --options",
+                false => "wsrep_node_address",
+            };
+            outcome.notes.push(Note(format!(
+                "No address of this node is known: set {setting}, or nodes on other hosts cannot reach this one"
+            )));
         } else if node_address(&self.env).is_none() && self.noted.insert("node_address") {
             outcome.notes.push(Note(format!(
                 "The node address '{}' is not a host or host:port; 127.0.0.1 is announced instead",
