@@ -386,16 +386,12 @@ impl Node {
             let shared = self.shared();
             (shared.phase, shared.own_state)
         };
-        match (phase, state) {
-            (_, MemberState::Synced) => {
-                if !self.was_synced.swap(true, Relaxed) {
-                    self.db.started();
-                }
+        if state == MemberState::Synced {
+            if !self.was_synced.swap(true, Relaxed) {
+                self.db.started();
             }
-            (Phase::Joining | Phase::Joined, _) => {
-                self.still_starting("catching up with the cluster");
-            }
-            _ => {}
+        } else if matches!(phase, Phase::Joining | Phase::Joined) {
+            self.still_starting("catching up with the cluster");
         }
     }
 
