@@ -13,13 +13,13 @@ use crate::up::MOST_SECONDS;
 /// Options of `dromon down`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Nodes are stopped one after the other, the founder last, so that `dromon up` can start them again.\nOnly processes that `dromon up` started in this directory are touched.\n\nExit codes: 0 all ended in order, or there was nothing to stop; 1 one crashed while it stopped, says its log, or\nhad to be killed, or it could not be tried."
+    after_help = "Nodes are stopped one after the other, the founder last, so that `dromon up` can start them again.\nOnly processes that `dromon up` started in this directory are touched.\n\nExit codes: 0 all ended in order, or there was nothing to stop; 1 one crashed while it stopped, says its log, or\nhad to be killed, or it could not be tried. Then --purge removes nothing, as the logs say why; a second call does."
 )]
 pub struct Args {
     /// Where the cluster lies.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Remove data, logs and settings too.
+    /// Remove data, logs and settings too, if all ended in order.
     #[arg(long)]
     purge: bool,
     /// Seconds a server has to end before it is killed.
@@ -80,7 +80,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         out.line(line(&cluster, &name, &report));
     }
     let dir = cluster.record().dir;
-    if args.purge {
+    if args.purge && !all_well {
+        // Why is in the logs, as was just said.
+        out.line(format_args!(
+            "Nothing was removed, as its logs say why. To remove it all the same: dromon down --purge{}",
+            place::hint(args.dir.as_deref())
+        ));
+    } else if args.purge {
         cluster.purge()?;
         out.line(format_args!("Removed {}", dir.display()));
     } else {

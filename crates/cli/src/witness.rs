@@ -49,6 +49,10 @@ pub struct Args {
 
 /// Runs a witness until its end.
 pub fn run(args: &Args) -> ExitCode {
+    let signals = match dromon_witness::heed_hangups() {
+        Ok(signals) => signals,
+        Err(e) => return refuse(&e, 1),
+    };
     let file = match args.cfg.as_deref().map(Given::read).transpose() {
         Ok(file) => file.unwrap_or_default(),
         Err(e) => return refuse(&e, 2),
@@ -67,7 +71,7 @@ pub fn run(args: &Args) -> ExitCode {
         Ok(config) => config,
         Err(e) => return refuse(&e, 2),
     };
-    match dromon_witness::run(&config) {
+    match dromon_witness::run(&config, signals) {
         Ok(code) => code,
         Err(e) => refuse(&e, 1),
     }

@@ -14,6 +14,7 @@ use program::Running;
 use unstarted::cluster;
 
 const LIMIT: Duration = Duration::from_secs(60);
+const CRASH: &str = "echo '[ERROR] /usr/sbin/mariadbd got signal 11 ;' >>\"$1\"; exit 1";
 
 /// Puts a shell in the place of the server of the cluster's only node: told to end, it runs `script`.
 fn with_server(cluster: &Cluster, script: &str) {
@@ -43,7 +44,12 @@ fn with_server(cluster: &Cluster, script: &str) {
 }
 
 fn down(dir: &Path) -> (i32, String) {
-    let (code, out, err) = Running::start(dir, &["down", "--dir", "c"]).ended(LIMIT);
+    down_so(dir, &[])
+}
+
+fn down_so(dir: &Path, options: &[&str]) -> (i32, String) {
+    let (code, out, err) =
+        Running::start(dir, &[&["down", "--dir", "c"], options].concat()).ended(LIMIT);
     (code, out + &err)
 }
 
@@ -57,8 +63,7 @@ fn a_server_that_crashes_while_it_stops_is_named() {
     let (code, said) = down(dir);
     assert!(code == 0 && said.contains("db1  stopped in"), "{said}");
 
-    let crash = "echo '[ERROR] /usr/sbin/mariadbd got signal 11 ;' >>\"$1\"; exit 1";
-    with_server(&cluster, crash);
+    with_server(&cluster, CRASH);
     let (code, said) = down(dir);
     assert!(
         code == 1 && said.contains("db1  did not stop in order: it ended with signal 11"),
@@ -70,4 +75,24 @@ fn a_server_that_crashes_while_it_stops_is_named() {
     with_server(&cluster, "exit 0");
     let (code, said) = down(dir);
     assert!(code == 0 && said.contains("db1  stopped in"), "{said}");
+}
+
+/// The log is named as the place of the reason.
+#[test]
+fn what_a_purge_would_take_along_stays_if_a_log_says_why() {
+    let home = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
+    let dir = home.path();
+    let cluster = cluster(dir);
+
+    with_server(&cluster, CRASH);
+    let (code, said) = down_so(dir, &["--purge"]);
+    assert!(code == 1 && said.contains("db1/error.log"), "{said}");
+    let how = "To remove it all the same: dromon down --purge --dir c";
+    assert!(said.contains(how), "{said}");
+    let log = fs::read_to_string(dir.join("c/db1/error.log"));
+    assert!(log.expect("it stays").contains("got signal 11"));
+
+    let (code, said) = down_so(dir, &["--purge"]);
+    assert!(code == 0 && said.contains("Removed "), "{said}");
+    assert!(!dir.join("c").exists());
 }

@@ -3,10 +3,12 @@
 mod program;
 
 use std::fs;
+use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use program::Running;
@@ -124,6 +126,10 @@ fn each_fault_has_its_words_and_exit_code() {
             "{args:?} should say {words:?} but said: {text}"
         );
         assert!(!text.contains("panicked"), "{args:?} said: {text}");
+        if text.contains("--address") {
+            assert!(!dir.join("w").exists(), "{args:?} made a directory");
+            assert!(!text.contains("wsrep_node_address"), "{text}");
+        }
     }
     let (exit, text) = ended(start(dir, &["-v"]));
     assert_eq!((exit, text.contains(env!("CARGO_PKG_VERSION"))), (0, true));
@@ -183,6 +189,32 @@ fn at_sighup_it_reads_the_secret_again() {
     write("fedcba9876543210");
     signal(witness.child.id(), "-HUP");
     said(&log, "were read again; new connections use them");
+    terminate(witness.child.id());
+    let (exit, text) = ended(witness);
+    assert_eq!(exit, 0, "{text}");
+}
+
+/// systemd takes an end by SIGHUP for one in order, and does not start it again.
+#[test]
+fn a_sighup_amid_its_start_does_not_end_it() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let dir = home.path();
+    let settings = dir.join("w.cnf");
+    let made = Command::new("mkfifo").arg(&settings).status();
+    assert!(made.expect("mkfifo runs").success());
+    let witness = start(dir, &["--cfg", "w.cnf"]);
+    // Opens when the witness has it open, and waits for what it says.
+    let (tx, rx) = mpsc::channel();
+    std::thread::spawn(move || tx.send(fs::File::options().write(true).open(settings)));
+    let mut pipe = rx.recv_timeout(LIMIT).expect("it reads").expect("a pipe");
+    signal(witness.child.id(), "-HUP");
+    let options = format!("gmcast.listen_addr=tcp://127.0.0.1:{}", free_port());
+    let text =
+        format!("group = g\naddress = {NOBODY}\noptions = {options}\ndir = w\nlog = w.log\n");
+    // Whoever has ended reads nothing, which is seen below.
+    let _ = pipe.write_all(text.as_bytes());
+    drop(pipe);
+    said(&dir.join("w.log"), "My UUID");
     terminate(witness.child.id());
     let (exit, text) = ended(witness);
     assert_eq!(exit, 0, "{text}");

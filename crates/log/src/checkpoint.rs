@@ -188,14 +188,12 @@ pub(crate) fn remove(device: &dyn Device, index: u64) -> Result<(), LogError> {
     }
 }
 
-/// Removes these checkpoints, durably.
+/// Removes these checkpoints, durably, and with them what was removed before.
 pub(crate) fn remove_all(device: &dyn Device, old: &[u64]) -> Result<(), LogError> {
     for index in old {
         remove(device, *index)?;
     }
-    if old.is_empty() {
-        return Ok(());
-    }
+    // Also if there is none: the log behind those that were removed one by one goes next.
     device
         .sync_dir()
         .map_err(|e| LogError::io("sync", &device.place(), e))

@@ -835,14 +835,15 @@ impl Checkpoints {
     }
 
     /// Removes the checkpoint at `index`, if there is one, and no other. Not durably: one that
-    /// comes back is as good as before.
+    /// comes back is as good as before, as long as the log behind it is there. Before that goes,
+    /// [`Self::drop_before`] makes it durable.
     pub fn drop_one(&self, index: u64) -> Result<(), LogError> {
         self.shared.usable()?;
         let _one = self.shared.checkpoints.lock();
         checkpoint::remove(&*self.device, index).map_err(|e| self.shared.poison(e))
     }
 
-    /// Removes the checkpoints below `index`.
+    /// Removes the checkpoints below `index`, durably, also those that are gone already.
     ///
     /// Errors: if the directory cannot be listed, nothing was changed and the log goes on.
     /// Any other stops it.

@@ -534,3 +534,27 @@ fn places_terms_and_sizes() -> Result<(), LogError> {
     assert!(dromon_log::Device::list(&device).is_ok_and(|n| n.is_empty()));
     Ok(())
 }
+
+#[test]
+fn no_checkpoint_comes_back_in_front_of_a_log_that_was_purged() -> Result<(), LogError> {
+    for seed in 0..20 {
+        let device = SimDevice::new(seed);
+        let mut log = open(&device)?;
+        log.append((0..10).map(record).collect())?;
+        log.sync()?;
+        let checkpoints = log.checkpoints();
+        for index in [3, 6] {
+            checkpoints.save(index, b"a state of the node")?;
+        }
+        checkpoints.drop_one(3)?;
+        // It is the last word before the log behind 3 goes, and finds nothing to remove.
+        checkpoints.drop_before(6)?;
+        log.purge_to(6)?;
+        device.crash(seed);
+        drop(log);
+        let log = open(&device)?;
+        assert_eq!(log.reader().first_index(), Some(7), "{seed}");
+        assert_eq!(log.checkpoints().list()?, [6], "{seed}");
+    }
+    Ok(())
+}

@@ -101,6 +101,10 @@ pub trait Database: Send + Sync {
         let _ = doing;
     }
 
+    /// The node has caught up for the first time: what was said last by
+    /// [`Self::still_starting`] is over. Comes once. Must not block.
+    fn started(&self) {}
+
     /// Whether the process was told to end while it starts, at a time when nobody heeds that: a
     /// connect that waits ends then. Asked a few times a second at most. Must not block.
     fn told_to_stop(&self) -> bool {

@@ -79,8 +79,9 @@ impl Forks {
     pub fn shares(&self, end: Option<LogEnd>, seqno: Seqno) -> bool {
         let Some(end) = end else {
             // From before there was a log, or it was lost: only what every
-            // incarnation has in common is surely ours.
-            return self.forks.first().is_none_or(|f| seqno <= f.seqno);
+            // incarnation has in common is surely ours. Where forks may have been
+            // forgotten, nobody knows how far that goes.
+            return self.forks.len() < KEPT && self.forks.first().is_none_or(|f| seqno <= f.seqno);
         };
         if end.last.incarnation() == self.by.incarnation() {
             return true; // the consensus answers for it
@@ -194,5 +195,21 @@ mod tests {
         assert!(f.shares(end(term(5, 0), term(5, 0)), 70));
         assert!(!f.shares(end(term(3, 9), term(3, 9)), 41));
         assert!(f.shares(end(term(3, 9), term(3, 9)), 40));
+    }
+
+    #[test]
+    fn once_forks_are_forgotten_there_is_no_common_trunk() {
+        let mut f = Forks::default();
+        let seqnos = std::iter::once(10).chain((5..).map(|n| n * 100));
+        for (incarnation, seqno) in (1..=65).zip(seqnos) {
+            f.entry(term(incarnation, 0), seqno);
+            let trunk = incarnation < 64;
+            assert_eq!(f.shares(None, 9), trunk, "{incarnation}");
+            assert!(
+                !f.shares(None, 300),
+                "{incarnation}: of an abandoned branch"
+            );
+        }
+        assert!(f.shares(end(term(65, 0), term(65, 0)), 300), "one of us");
     }
 }

@@ -382,6 +382,8 @@ fn ask_error(e: NetError) -> AskError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::database::{Database, Level};
+    use crate::node::{FINISH, Node, Setup};
     use dromon_order::logstore::{Record, WriteOp};
     use std::os::fd::BorrowedFd;
 
@@ -449,6 +451,50 @@ mod tests {
         tcp.sync_data(&data).expect("it is open");
         let held = || tcp.held_data(&data).expect("it is open");
         assert!(Arc::ptr_eq(&held(), &held()));
+    }
+
+    /// A database that keeps what it is told.
+    #[derive(Default)]
+    struct Lines(Mutex<Vec<String>>);
+
+    impl Database for Lines {
+        fn log(&self, _: Level, message: &str) {
+            let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            lines.push(message.to_owned());
+        }
+    }
+
+    #[test]
+    fn what_stands_before_a_secret_that_cannot_be_used_is_in_force() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let setup = Setup {
+            name: "w".into(),
+            incoming: String::new(),
+            address: "127.0.0.1".into(),
+            data_dir: dir.path().to_owned(),
+            position: Position::UNDEFINED,
+            witness: true,
+            finish: FINISH,
+        };
+        let lines = Arc::new(Lines::default());
+        let tcp = Box::new(Tcp::new(Arc::new(Crashing)));
+        let node = Node::open(lines.clone(), tcp, setup, "").expect("nothing is wrong");
+        let refused = node.set_options(
+            "evs.suspect_timeout=PT7S;gmcast.isolate=1;dromon.secret_file=/nowhere/secret;\
+             evs.inactive_timeout=PT19S;gmcast.isolate=0",
+        );
+        let why = refused.expect_err("there is no such file");
+        assert!(why.contains("/nowhere/secret"), "{why}");
+        let settings = node.settings();
+        assert_eq!(settings.suspect_timeout, Duration::from_secs(7));
+        assert_eq!(settings.inactive_timeout, Duration::from_secs(15), "behind");
+        assert!(settings.secret_file.as_os_str().is_empty());
+        let lines = lines.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let orders: Vec<&String> = lines.iter().filter(|l| l.starts_with("gmcast.")).collect();
+        assert!(
+            matches!(orders[..], [one] if one.contains("is cut off")),
+            "{orders:?}"
+        );
     }
 
     #[test]

@@ -5,6 +5,9 @@
 //! limit, so it asks for more time as long as it waits. The server itself does
 //! the same during a full copy and while its engines recover.
 //!
+//! A server is ready for systemd once its engines run, and says no more then. So who has
+//! shown what its start waits for also shows when that is over.
+//!
 //! The same word would prolong the time that systemd gives a service to stop. So who
 //! was told to stop while it starts does not send it any more.
 
@@ -12,6 +15,8 @@ use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use dromon_wsrep::process;
@@ -24,6 +29,8 @@ pub(crate) struct ServiceManager {
     way: Option<(UnixDatagram, SocketAddr)>,
     /// Whether this process is to end.
     told_to_stop: fn() -> bool,
+    /// Whether the status shown says that the service starts.
+    shows_start: AtomicBool,
 }
 
 impl ServiceManager {
@@ -34,6 +41,7 @@ impl ServiceManager {
             None => Self {
                 way: None,
                 told_to_stop: process::told_to_stop,
+                shows_start: AtomicBool::new(false),
             },
         }
     }
@@ -54,6 +62,7 @@ impl ServiceManager {
         Self {
             way: socket.ok().zip(address),
             told_to_stop,
+            shows_start: AtomicBool::new(false),
         }
     }
 
@@ -64,17 +73,28 @@ impl ServiceManager {
 
     /// Asks for more time to start; `doing` is shown as the service's status.
     pub(crate) fn more_time(&self, doing: &str) {
-        let Some((socket, address)) = &self.way else {
-            return;
-        };
         if self.told_to_stop() {
             return;
         }
-        let text = format!(
+        self.shows_start.store(true, Relaxed);
+        self.tell(&format!(
             "EXTEND_TIMEOUT_USEC={}\nSTATUS=Starting: {doing}\n",
             MORE.as_micros()
-        );
-        // It is asked again soon; a manager that is gone gives nobody up.
+        ));
+    }
+
+    /// The start is over: takes back what [`Self::more_time`] showed, if it was called.
+    pub(crate) fn started(&self) {
+        if self.shows_start.swap(false, Relaxed) && !self.told_to_stop() {
+            self.tell("STATUS=Synced with the cluster\n");
+        }
+    }
+
+    fn tell(&self, text: &str) {
+        let Some((socket, address)) = &self.way else {
+            return;
+        };
+        // More time is asked for again soon; a manager that is gone gives nobody up.
         let _ = socket.send_to_addr(text.as_bytes(), address);
     }
 }
@@ -111,8 +131,10 @@ mod tests {
         let nobody = ServiceManager {
             way: None,
             told_to_stop: || false,
+            shows_start: AtomicBool::new(false),
         };
         nobody.more_time("x");
+        nobody.started();
     }
 
     /// systemd would wait that much longer for its end.
@@ -127,6 +149,33 @@ mod tests {
         ServiceManager::at(path.as_os_str(), || false).more_time("x");
         assert!(listener.recv(&mut heard).is_ok());
         std::fs::remove_file(&path).expect("it was there");
+    }
+
+    /// The server says nothing after that: who is not told would show the start for ever.
+    #[test]
+    fn who_is_up_shows_the_start_no_more() {
+        let place = std::env::temp_dir().join(format!("dromon-notify-up-{}", std::process::id()));
+        let listener = UnixDatagram::bind(&place).expect("a socket");
+        listener.set_nonblocking(true).expect("a socket");
+        let hear = || {
+            let mut heard = [0; 200];
+            let len = listener.recv(&mut heard).ok()?;
+            Some(String::from_utf8_lossy(&heard[..len]).into_owned())
+        };
+        let manager = ServiceManager::at(place.as_os_str(), || false);
+        manager.started();
+        assert_eq!(
+            hear(),
+            None,
+            "nothing was shown: the server's own words stay"
+        );
+        manager.more_time("catching up");
+        assert!(hear().is_some());
+        manager.started();
+        manager.started();
+        assert_eq!(hear().as_deref(), Some("STATUS=Synced with the cluster\n"));
+        assert_eq!(hear(), None, "once");
+        std::fs::remove_file(&place).expect("it was there");
     }
 
     #[test]

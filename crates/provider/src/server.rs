@@ -70,6 +70,10 @@ impl Database for ServerLog {
         self.manager.more_time(doing);
     }
 
+    fn started(&self) {
+        self.manager.started();
+    }
+
     /// A server that starts blocks the signals, and takes them when it has started.
     fn told_to_stop(&self) -> bool {
         self.manager.told_to_stop()

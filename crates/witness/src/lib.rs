@@ -21,4 +21,4 @@ mod run;
 mod sink;
 
 pub use config::{Config, ConfigError, DEFAULT_DIR, Given};
-pub use run::{StartError, run};
+pub use run::{StartError, heed_hangups, run};

@@ -178,4 +178,21 @@ mod tests {
         assert_eq!(listen.to_string(), "[::]:4567", "which it is reached at");
         assert_eq!(of("nonsense=1", "gcomm://127.0.0.1"), "", "said elsewhere");
     }
+
+    #[test]
+    fn who_has_no_address_is_told_what_a_witness_can_set() {
+        let notes = |options: &str| {
+            let mut all = Options::new(Env::default()).of_witness();
+            let outcome = all.parse_init(options).expect("they are good");
+            outcome.notes.into_iter().map(|n| n.0).collect::<Vec<_>>()
+        };
+        let told = notes("").join("\n");
+        assert!(told.contains("set base_host in --options"), "{told}");
+        assert!(!told.contains("wsrep_"), "{told}");
+        assert_eq!(
+            notes("base_host=10.0.0.3"),
+            Vec::<String>::new(),
+            "it helps"
+        );
+    }
 }

@@ -30,6 +30,8 @@ const AGAIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(200);
 /// How long connecting may take to notice that it is over.
 const NOTICE: Duration = Duration::from_secs(5);
+/// What a system may not let it.
+const TAKE_NOTE: &str = "take note of signals";
 
 /// A witness cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -95,13 +97,27 @@ impl Host for Process {
     }
 }
 
+/// Takes note of SIGHUP. It ends a process that does not, and a service manager takes that
+/// for an end in order: so this comes before whatever may last.
+///
+/// # Errors
+/// [`StartError::System`].
+pub fn heed_hangups() -> Result<Signals, StartError> {
+    Signals::new([SIGHUP]).map_err(|source| StartError::System {
+        what: TAKE_NOTE,
+        source,
+    })
+}
+
 /// Runs a witness until it is told to stop (SIGTERM, SIGINT), an operator
-/// evicts it, or it cannot go on.
+/// evicts it, or it cannot go on. `signals`: what came since [`heed_hangups`].
 ///
 /// # Errors
 /// What keeps it from starting.
-pub fn run(config: &Config) -> Result<ExitCode, StartError> {
+pub fn run(config: &Config, mut signals: Signals) -> Result<ExitCode, StartError> {
     let system = |what| move |source| StartError::System { what, source };
+    // While somebody looks, and before anything is made.
+    check_address(&config.address)?;
     if config.daemon && !daemon::is_detached() {
         return daemon::start().map_err(system("start itself as a daemon"));
     }
@@ -110,8 +126,9 @@ pub fn run(config: &Config) -> Result<ExitCode, StartError> {
     }
     let place = place::take(&config.dir)?;
     let sink = Arc::new(open_sink(config)?);
-    let mut signals =
-        Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(system("take note of signals"))?;
+    for ends in [SIGTERM, SIGINT] {
+        signals.add_signal(ends).map_err(system(TAKE_NOTE))?;
+    }
     let address = with_ports(&config.address, &config.options, &place.dir);
     let setup = Setup {
         name: config.name.clone(),
@@ -132,17 +149,6 @@ pub fn run(config: &Config) -> Result<ExitCode, StartError> {
                 .replace("wsrep_provider_options:", "--options:"),
         })
     })?;
-    if !address.is_empty() {
-        // A malformed one is refused here, while somebody looks.
-        let parsed = ClusterAddress::parse(&address);
-        let parsed = parsed.map_err(|e| StartError::Open(format!("--address: {e}")))?;
-        if parsed.founds() {
-            return Err(StartError::Open(format!(
-                "--address: {}",
-                ConnectError::NothingToFound
-            )));
-        }
-    }
     if config.force_primary {
         node.force_primary();
     }
@@ -193,6 +199,21 @@ pub fn run(config: &Config) -> Result<ExitCode, StartError> {
     let code = wait(&node, &sink, &stop, &happened);
     drop(place);
     Ok(code)
+}
+
+fn check_address(address: &str) -> Result<(), StartError> {
+    if address.is_empty() {
+        return Ok(());
+    }
+    let parsed = ClusterAddress::parse(address);
+    let parsed = parsed.map_err(|e| StartError::Open(format!("--address: {e}")))?;
+    match parsed.founds() {
+        true => Err(StartError::Open(format!(
+            "--address: {}",
+            ConnectError::NothingToFound
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// What the main thread waits for.

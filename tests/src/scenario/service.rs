@@ -33,6 +33,8 @@ const ALONE: Duration = Duration::from_secs(14);
 const ALONE_LONG: Duration = Duration::from_secs(90);
 /// Who waits says so at least this often, on a busy machine too.
 const EVERY: Duration = Duration::from_secs(12);
+/// How long after that a status may still say that it starts.
+const SHOWN: Duration = Duration::from_secs(10);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 /// A first start, an outage with a node that waits for the others, an ordered stop;
@@ -113,6 +115,11 @@ pub fn unit(case: &mut Case) -> anyhow::Result<()> {
         manager
             .never_gives_up(EVERY)
             .with_context(|| format!("db{}", index + 1))?;
+        if ours {
+            manager
+                .wait_shown()
+                .with_context(|| format!("db{}", index + 1))?;
+        }
     }
     check::settled(&cluster, &case.db)?;
     ledger::hold_against(&cluster, &case.db, &told)?;
@@ -342,6 +349,25 @@ impl Manager {
             .filter(|(_, text)| ours(text))
             .filter_map(|(at, text)| Some((at, more(&text)?)))
             .collect()
+    }
+
+    /// Of one that is synced: waits until the status shown last does not say that it starts.
+    fn wait_shown(&self) -> anyhow::Result<()> {
+        let end = Instant::now() + SHOWN;
+        loop {
+            let said = self.said();
+            let mut lines = said.iter().rev().flat_map(|text| text.lines());
+            let shown = lines.find_map(|l| l.strip_prefix("STATUS="));
+            if !shown.is_some_and(|s| s.starts_with("Starting: ")) {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < end,
+                "it is synced, and for {} s its status has been {shown:?}",
+                SHOWN.as_secs()
+            );
+            thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// From the first request on: each next one came within `every`, which is

@@ -380,12 +380,12 @@ impl Node {
             let shared = self.shared();
             (shared.phase, shared.own_state)
         };
-        match (phase, state) {
-            (_, MemberState::Synced) => self.was_synced.store(true, Relaxed),
-            (Phase::Joining | Phase::Joined, _) => {
-                self.still_starting("catching up with the cluster");
+        if state == MemberState::Synced {
+            if !self.was_synced.swap(true, Relaxed) {
+                self.db.started();
             }
-            _ => {}
+        } else if matches!(phase, Phase::Joining | Phase::Joined) {
+            self.still_starting("catching up with the cluster");
         }
     }
 

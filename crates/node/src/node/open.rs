@@ -44,6 +44,9 @@ pub enum OpenError {
 pub(super) const COPY_ASKED: &str = "set uuid to 00000000-0000-0000-0000-000000000000 and safe_to_bootstrap to 0 in \
                                      grastate.dat";
 
+/// The option whose value is refused where its file cannot be used.
+const SECRET_FILE: &str = "dromon.secret_file";
+
 /// What the state file says where only a full copy helps.
 const NO_DATA: GraState = GraState {
     uuid: Uuid::NIL,
@@ -63,7 +66,10 @@ impl Node {
             node_address: setup.address.clone(),
             data_dir: setup.data_dir.to_string_lossy().into_owned(),
         };
-        let mut opts = Options::new(env);
+        let mut opts = match setup.witness {
+            true => Options::new(env).of_witness(),
+            false => Options::new(env),
+        };
         let outcome = opts.parse_init(option_text)?;
         let settings = Arc::new(opts.settings().clone());
         let timings = Timings::of(&settings);
@@ -227,11 +233,15 @@ impl Node {
         let connected = self.order().is_some();
         let mut opts = lock(&self.options);
         let before = opts.clone();
-        let outcome = opts.set(text, options::Phase::Runtime { connected });
-        let new_secret = outcome.changed.contains(&"dromon.secret_file");
-        if new_secret && let Err(e) = self.secure_with(opts.settings(), true) {
+        let phase = options::Phase::Runtime { connected };
+        let mut outcome = opts.set(text, phase);
+        let mut refused = None;
+        if outcome.changed.contains(&SECRET_FILE)
+            && let Err(e) = self.secure_with(opts.settings(), true)
+        {
             *opts = before;
-            return Err(e);
+            outcome = opts.set_before(SECRET_FILE, text, phase);
+            refused = Some(e);
         }
         if outcome.changed.contains(&"dromon.bulk_share")
             && let Some(order) = self.order()
@@ -253,7 +263,8 @@ impl Node {
         for action in outcome.actions {
             self.act(action)?;
         }
-        outcome.error.map_or(Ok(()), |e| Err(e.to_string()))
+        let refused = refused.or_else(|| outcome.error.map(|e| e.to_string()));
+        refused.map_or(Ok(()), Err)
     }
 
     /// Does what an option orders.

@@ -269,6 +269,7 @@ impl Node {
             },
             desync_count: own.as_ref().map_or(0, |m| u64::from(m.desync)),
             evs_delayed,
+            // Who was removed may join again.
             evs_evict_list: String::new(),
             evs_repl_latency: latency(&self.engines.round_trips()),
             evs_state: if status.primary {

@@ -82,7 +82,7 @@ impl fmt::Display for Note {
 pub enum Action {
     /// Make this component primary by force (`pc.bootstrap`).
     Bootstrap,
-    /// Remove a member (`evs.evict`); `None`: forget earlier evictions.
+    /// Remove a member (`evs.evict`); `None`: forget earlier evictions, which bar nobody.
     Evict(Option<Uuid>),
     /// Cut this node off, or end that (`gmcast.isolate`).
     Isolate(Isolation),
@@ -152,6 +152,7 @@ pub struct Options {
     entries: Vec<Entry>,
     settings: Settings,
     noted: BTreeSet<&'static str>,
+    witness: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -185,7 +186,14 @@ impl Options {
             entries,
             settings,
             noted: BTreeSet::new(),
+            witness: false,
         }
+    }
+
+    /// Those of a witness: notes name what it can set.
+    pub fn of_witness(mut self) -> Options {
+        self.witness = true;
+        self
     }
 
     /// Takes the string given at start. Afterwards the defaults that follow
@@ -194,16 +202,18 @@ impl Options {
     /// # Errors
     /// The first bad item; the library must not start with it.
     pub fn parse_init(&mut self, text: &str) -> Result<Outcome, OptionError> {
-        let mut outcome = self.apply(text, Phase::Init);
+        let mut outcome = self.apply(text, Phase::Init, None);
         if self.env.node_address.trim().is_empty()
             && !self.entry("base_host").given
             && self.noted.insert("node_address")
         {
-            outcome.notes.push(Note(
-                "No address of this node is known: set wsrep_node_address, or nodes on other \
-                 hosts cannot reach this one"
-                    .into(),
-            ));
+            let setting = match self.witness {
+                true => "base_host in --options",
+                false => "wsrep_node_address",
+            };
+            outcome.notes.push(Note(format!(
+                "No address of this node is known: set {setting}, or nodes on other hosts cannot reach this one"
+            )));
         } else if node_address(&self.env).is_none() && self.noted.insert("node_address") {
             outcome.notes.push(Note(format!(
                 "The node address '{}' is not a host or host:port; 127.0.0.1 is announced instead",
@@ -232,7 +242,12 @@ impl Options {
     /// Takes the argument of a `SET`: items from left to right up to the first
     /// bad one. A string that cannot be split into items changes nothing.
     pub fn set(&mut self, text: &str, phase: Phase) -> Outcome {
-        self.apply(text, phase)
+        self.apply(text, phase, None)
+    }
+
+    /// The same, up to the first item that is `name`.
+    pub fn set_before(&mut self, name: &str, text: &str, phase: Phase) -> Outcome {
+        self.apply(text, phase, Some(name))
     }
 
     /// The values in use.
@@ -261,9 +276,14 @@ impl Options {
             .collect()
     }
 
-    fn apply(&mut self, text: &str, phase: Phase) -> Outcome {
+    fn apply(&mut self, text: &str, phase: Phase, end: Option<&str>) -> Outcome {
         match split_items(text) {
-            Ok(items) => self.set_all(items, phase),
+            Ok(mut items) => {
+                if let Some(at) = items.iter().position(|(n, _)| Some(n.as_str()) == end) {
+                    items.truncate(at);
+                }
+                self.set_all(items, phase)
+            }
             Err(error) => Outcome {
                 error: Some(error),
                 ..Outcome::default()

@@ -220,7 +220,7 @@ table! {
     "evs.delayed_keep_period": Span(0), Is("PT30S"), Any, Always, Dbl, RW, Kept:
         "how long a member is shown in wsrep_evs_delayed after it was late";
     "evs.evict": Member, Is(""), Action, Never, Str, RW, Kept:
-        "remove the member with this uuid from the cluster";
+        "remove the member with this uuid from the cluster; it may join again";
     "evs.inactive_check_period": Span(0), Is("PT0.5S"), Any, Always, Dbl, RW, Ignored:
         "silence is noticed by a timer for each member, not by looking now and then";
     "evs.inactive_timeout": Span(100), Is("PT15S"), Any, Always, Dbl, RW, Kept:

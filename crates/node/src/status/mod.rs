@@ -219,7 +219,7 @@ pub struct Snapshot {
     pub desync_count: u64,
     /// Members that answer late.
     pub evs_delayed: String,
-    /// Members evicted.
+    /// Who may not come back: nobody.
     pub evs_evict_list: String,
     /// Round trips to the other members.
     pub evs_repl_latency: Latency,

@@ -661,6 +661,7 @@ fn who_was_put_out_by_an_operator_may_be_told_to_come_back() {
         let evict = format!("evs.evict={}", out.stat("gcomm_uuid"));
         assert_eq!(world.db(1).node().set_options(&evict), Ok(()));
         world.until("it has left", || out.finals() == 1);
+        assert_eq!(world.db(1).stat("evs_evict_list"), "", "nobody is barred");
         assert!(world.db(1).set(row(1), 1).is_committed());
         out.connect(&World::url(), false).expect("two are there");
         world.synced(&out);

@@ -246,6 +246,8 @@ fn whoever_started_it_hears_that_it_waits_and_that_it_catches_up() {
         }
         let told = |who: &str| world.report.times(who, "still starting: ");
         let before = told("n1");
+        let over = || world.report.times("n1", "its start is over");
+        let ups = over();
         let one = world.open_again(1);
         let joins = {
             let one = one.clone();
@@ -265,6 +267,7 @@ fn whoever_started_it_hears_that_it_waits_and_that_it_catches_up() {
         let up = (told("n1"), told("n2"));
         std::thread::sleep(Duration::from_secs(6));
         assert_eq!((told("n1"), told("n2")), up, "nobody waits any more");
+        assert_eq!(over(), ups + 1, "and it hears so");
     });
 }
 

@@ -127,6 +127,10 @@ impl Database for Lines {
             .line(&self.name, &format!("still starting: {doing}"));
     }
 
+    fn started(&self) {
+        self.report.line(&self.name, "its start is over");
+    }
+
     fn told_to_stop(&self) -> bool {
         self.told_to_stop.load(Ordering::Relaxed)
     }
