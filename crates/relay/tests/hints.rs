@@ -273,6 +273,40 @@ fn patched_on_the_way() {
     }
 }
 
+/// The primary is a relay with hints of its own, whose batch 5 stands beside a batch 5 of its primary: they
+/// may conflict.
+#[test]
+fn batches_of_another_relay_stay_apart() {
+    let device = SimDevice::new(1);
+    let mut store = open(&device);
+    let mut ingest = Ingest::new();
+    let mut send = |store: &mut Store, raw: &[u8]| take(&mut ingest, store, raw).expect("good");
+    send(&mut store, &format_event(CRC));
+    let foreign = 1 << 63;
+    for (n, id) in [5, 5, 5 | foreign, 5 | foreign, 6 | foreign]
+        .into_iter()
+        .enumerate()
+    {
+        let parts = Payload::Gtid(dromon_binlog::GtidEvent {
+            gtid: gtid(0, 1, n as u64 + 1),
+            flags: gtid_flags::TRANSACTIONAL,
+            commit_id: Some(id),
+            xa: None,
+            extra: None,
+            tail: &[],
+        });
+        send(&mut store, &event(EventType::GTID, 1, &parts, CRC));
+        send(&mut store, &event(EventType::XID, 1, &Payload::Xid(1), CRC));
+    }
+    store.flush().expect("a good disk");
+    let (ids, joined) = served(&store.view(), Policy::Group, CRC);
+    let all_foreign = |id: &Option<u64>| id.is_some_and(|id| id & foreign != 0);
+    assert!(ids.iter().all(all_foreign), "{ids:?}");
+    assert!(ids[0] == ids[1] && ids[2] == ids[3], "{ids:?}");
+    assert!(ids[1] != ids[2] && ids[3] != ids[4], "{ids:?}");
+    assert_eq!(joined, 2);
+}
+
 /// From the primary's events to the replica's: transactions that touch nothing in common go as one
 /// batch, a DDL stands between.
 #[test]
