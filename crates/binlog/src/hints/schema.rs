@@ -110,7 +110,8 @@ pub struct TableSchema {
     pub foreign: Vec<ForeignKey>,
     /// It is not a plain table, in which a row is named by its unique keys and
     /// nothing else changes with it: it is system versioned, has a key WITHOUT
-    /// OVERLAPS, triggers that a replica runs for rows, or the like.
+    /// OVERLAPS, a unique one of hashes, triggers that a replica runs for rows,
+    /// or the like. Rows may have columns that are not among those above.
     pub opaque: bool,
 }
 
@@ -155,6 +156,8 @@ pub(crate) struct Table {
     pub foreign: Vec<Foreign>,
     /// A row names no key, or not all that changes with it.
     pub opaque: bool,
+    /// It may have columns at its end that are not shown.
+    pub hides: bool,
     /// What is touched at most, whatever happens to its rows.
     pub whole: Vec<Touch>,
     /// What is touched beside it when a row is deleted.
@@ -408,6 +411,7 @@ impl Graph<'_> {
             columns: schema.columns.clone(),
             unique: schema.unique.clone(),
             opaque: schema.opaque || !named,
+            hides: schema.opaque,
             on_delete: self.spread(deleted_with)?,
             indexes,
             foreign,

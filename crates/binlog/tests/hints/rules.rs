@@ -25,7 +25,7 @@ fn row(id: i32, u: &str, v: i32) -> Row {
     vec![int(id), text(u), int(v)]
 }
 
-fn numbers(name: &str, columns: &[&str], unique: &[&[&str]]) -> TableSchema {
+pub fn numbers(name: &str, columns: &[&str], unique: &[&[&str]]) -> TableSchema {
     let columns = columns.iter().map(|c| column(c, "int(11)", None)).collect();
     let key = |key: &&[&str]| key.iter().map(|c| whole(c)).collect();
     table(name, columns, unique.iter().map(key).collect())
@@ -39,12 +39,12 @@ fn stream_with(tables: Vec<TableSchema>, limits: Limits) -> Stream {
     stream
 }
 
-fn stream(tables: Vec<TableSchema>) -> Stream {
+pub fn stream(tables: Vec<TableSchema>) -> Stream {
     stream_with(tables, Limits::default())
 }
 
 /// Sizes of the batches of these transactions, one change each.
-fn sizes(stream: &mut Stream, changes: &[Change]) -> Vec<usize> {
+pub fn sizes(stream: &mut Stream, changes: &[Change]) -> Vec<usize> {
     let one = |c: &Change| stream.transaction(std::slice::from_ref(c));
     let hints: Vec<Hint> = changes.iter().map(one).collect();
     batches(&hints).iter().map(Vec::len).collect()

@@ -26,7 +26,7 @@ pub const COLUMNS_OF_MYSQL: &str = "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME
 /// Whether a privilege on everything may be less than that: MySQL from 8.0.16 on.
 pub const PARTIAL_REVOKES: &str = "SHOW GLOBAL VARIABLES LIKE 'partial_revokes'";
 /// Their unique keys.
-pub const KEYS: &str = "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, SUB_PART FROM \
+pub const KEYS: &str = "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, SUB_PART, INDEX_TYPE FROM \
      information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND TABLE_SCHEMA NOT IN ('information_schema', \
      'performance_schema') ORDER BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX";
 /// The columns of foreign keys.
@@ -144,6 +144,8 @@ pub fn tables_of(answers: &Answers) -> Result<Vec<TableSchema>, TablesError> {
         let table = tables
             .get_mut(&of.0)
             .ok_or_else(|| TablesError::Gap(shown(&of.0)))?;
+        // Long values are compared by their hashes, in a column that is not shown.
+        table.opaque |= !text(row, 5).eq_ignore_ascii_case("BTREE");
         if last.as_ref() != Some(&of) {
             table.unique.push(Vec::new());
             last = Some(of);
@@ -246,6 +248,7 @@ mod tests {
                 "d|c|BASE TABLE|InnoDB
                  d|p|BASE TABLE|InnoDB
                  d|h|SYSTEM VERSIONED|InnoDB
+                 d|l|BASE TABLE|InnoDB
                  d|m|BASE TABLE|MyISAM
                  d|o|BASE TABLE|InnoDB
                  d|s|SEQUENCE|InnoDB",
@@ -256,6 +259,8 @@ mod tests {
                  d|c|p2|varchar(9)|utf8mb4_general_ci|NEVER
                  d|c|g|int(11)|NULL|ALWAYS
                  d|h|id|int(11)|NULL|NEVER
+                 d|l|id|int(11)|NULL|NEVER
+                 d|l|t|text|utf8mb4_general_ci|NEVER
                  d|m|id|int(11)|NULL|NEVER
                  d|o|id|int(11)|NULL|NEVER
                  d|o|a|date|NULL|NEVER
@@ -266,14 +271,16 @@ mod tests {
                  d|v|of_a_view|int(11)|NULL|NEVER",
             ),
             keys: rows(
-                "d|c|PRIMARY|id|NULL
-                 d|c|u|p2|3
-                 d|c|u|id|NULL
-                 d|o|PRIMARY|id|NULL
-                 d|o|PRIMARY|b|NULL
-                 d|o|PRIMARY|a|NULL
-                 d|p|PRIMARY|a|NULL
-                 d|p|PRIMARY|b|NULL",
+                "d|c|PRIMARY|id|NULL|BTREE
+                 d|c|u|p2|3|BTREE
+                 d|c|u|id|NULL|BTREE
+                 d|l|PRIMARY|id|NULL|BTREE
+                 d|l|t|t|NULL|HASH
+                 d|o|PRIMARY|id|NULL|BTREE
+                 d|o|PRIMARY|b|NULL|BTREE
+                 d|o|PRIMARY|a|NULL|BTREE
+                 d|p|PRIMARY|a|NULL|BTREE
+                 d|p|PRIMARY|b|NULL|BTREE",
             ),
             foreign: rows("d|c|fk|p1|d|p|a\nd|c|fk|p2|d|p|b"),
             rules: rows("d|c|fk|CASCADE|NO ACTION"),
@@ -315,7 +322,7 @@ mod tests {
             }]
         );
         assert!(!find("p").opaque);
-        for name in ["h", "m", "o", "s"] {
+        for name in ["h", "l", "m", "o", "s"] {
             assert!(find(name).opaque, "{name}");
         }
         let catalog = catalog_of(&answers()).expect("the same");
