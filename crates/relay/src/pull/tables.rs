@@ -99,7 +99,8 @@ pub fn catalog_of(answers: &Answers) -> Result<Catalog, TablesError> {
     tables_of(answers).map(Catalog::new)
 }
 
-/// As tables.
+/// As tables. Rows of one key need not be neighbours: the server sorts names without regard to upper and lower
+/// case, by which it may tell databases and tables apart.
 ///
 /// # Errors
 /// [`TablesError`].
@@ -138,7 +139,7 @@ pub fn tables_of(answers: &Answers) -> Result<Vec<TableSchema>, TablesError> {
             });
         }
     }
-    let mut last = None;
+    let mut keys: BTreeMap<(TableName, String), Vec<KeyPart>> = BTreeMap::new();
     for row in &answers.keys {
         let of = (name(row), text(row, 2));
         let table = tables
@@ -146,15 +147,14 @@ pub fn tables_of(answers: &Answers) -> Result<Vec<TableSchema>, TablesError> {
             .ok_or_else(|| TablesError::Gap(shown(&of.0)))?;
         // Long values are compared by their hashes, in a column that is not shown.
         table.opaque |= !text(row, 5).eq_ignore_ascii_case("BTREE");
-        if last.as_ref() != Some(&of) {
-            table.unique.push(Vec::new());
-            last = Some(of);
-        }
-        if let Some(parts) = table.unique.last_mut() {
-            parts.push(KeyPart {
-                column: optional(row, 3),
-                prefix: text(row, 4).parse().unwrap_or(0),
-            });
+        keys.entry(of).or_default().push(KeyPart {
+            column: optional(row, 3),
+            prefix: text(row, 4).parse().unwrap_or(0),
+        });
+    }
+    for ((name, _), parts) in keys {
+        if let Some(table) = tables.get_mut(&name) {
+            table.unique.push(parts);
         }
     }
     foreign(answers, &mut tables)?;
@@ -180,27 +180,25 @@ fn foreign(
         let of = (name(row), text(row, 2));
         rules.insert(of, (action(text(row, 3)), action(text(row, 4))));
     }
-    let mut last = None;
-    let mut count = 0;
+    let mut keys: BTreeMap<(TableName, String), ForeignKey> = BTreeMap::new();
     for row in &answers.foreign {
         let of = (name(row), text(row, 2));
         let gap = || TablesError::Gap(format!("{}, foreign key {}", shown(&of.0), of.1));
-        let table = tables.get_mut(&of.0).ok_or_else(gap)?;
-        if last.as_ref() != Some(&of) {
-            let (on_update, on_delete) = *rules.get(&of).ok_or_else(gap)?;
-            count += 1;
-            table.foreign.push(ForeignKey {
-                columns: Vec::new(),
-                parent: TableName::new(&text(row, 4), &text(row, 5)),
-                parent_columns: Vec::new(),
-                on_delete,
-                on_update,
-            });
-            last = Some(of.clone());
-        }
-        if let Some(key) = table.foreign.last_mut() {
-            key.columns.push(text(row, 3));
-            key.parent_columns.push(text(row, 6));
+        let (on_update, on_delete) = *rules.get(&of).ok_or_else(gap)?;
+        tables.get(&of.0).ok_or_else(gap)?;
+        let key = keys.entry(of).or_insert_with(|| ForeignKey {
+            parent: TableName::new(&text(row, 4), &text(row, 5)),
+            on_delete,
+            on_update,
+            ..ForeignKey::default()
+        });
+        key.columns.push(text(row, 3));
+        key.parent_columns.push(text(row, 6));
+    }
+    let count = keys.len();
+    for ((name, _), key) in keys {
+        if let Some(table) = tables.get_mut(&name) {
+            table.foreign.push(key);
         }
     }
     match count == rules.len() {
@@ -328,6 +326,46 @@ mod tests {
         let catalog = catalog_of(&answers()).expect("the same");
         assert!(catalog.knows(&TableName::new("d", "c")));
         assert!(!catalog.knows(&TableName::new("d", "v")));
+    }
+
+    /// Of databases whose names differ in upper and lower case alone, rows come in turn.
+    #[test]
+    fn names_that_differ_in_case_alone() {
+        let in_turn = |rows_of: &[Row]| {
+            let twin = |row: &Row| {
+                let mut twin = row.clone();
+                for cell in twin.iter_mut().flatten().filter(|cell| *cell == b"d") {
+                    *cell = b"D".to_vec();
+                }
+                [row.clone(), twin]
+            };
+            rows_of.iter().flat_map(twin).collect::<Vec<Row>>()
+        };
+        let once = answers();
+        let twice = Answers {
+            tables: in_turn(&once.tables),
+            columns: in_turn(&once.columns),
+            keys: in_turn(&once.keys),
+            foreign: in_turn(&once.foreign),
+            rules: in_turn(&once.rules),
+            ..once.clone()
+        };
+        let once = tables_of(&once).expect("it fits together");
+        let twice = tables_of(&twice).expect("the same");
+        assert_eq!(twice.len(), 2 * once.len());
+        assert_eq!(twice[once.len()..], once);
+        let upper = |table: &TableSchema| {
+            let mut table = table.clone();
+            table.name.database = "D".into();
+            for key in &mut table.foreign {
+                key.parent.database = "D".into();
+            }
+            table
+        };
+        assert_eq!(
+            twice[..once.len()],
+            once.iter().map(upper).collect::<Vec<_>>()
+        );
     }
 
     #[test]
