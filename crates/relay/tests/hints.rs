@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{append, event, format_event, gtid, gtid_event, statement, transaction};
+use common::{append, event, format_event, gtid, gtid_event, query, statement, transaction};
 use dromon_binlog::hints::{Catalog, Hints, Limits};
 use dromon_binlog::{
     BinlogState, Checksum, EventType, GroupName, Grouper, Gtid, Payload, Position, Step,
@@ -273,6 +273,40 @@ fn patched_on_the_way() {
     }
 }
 
+/// The primary is a relay with hints of its own, whose batch 5 stands beside a batch 5 of its primary: they
+/// may conflict.
+#[test]
+fn batches_of_another_relay_stay_apart() {
+    let device = SimDevice::new(1);
+    let mut store = open(&device);
+    let mut ingest = Ingest::new();
+    let mut send = |store: &mut Store, raw: &[u8]| take(&mut ingest, store, raw).expect("good");
+    send(&mut store, &format_event(CRC));
+    let foreign = 1 << 63;
+    for (n, id) in [5, 5, 5 | foreign, 5 | foreign, 6 | foreign]
+        .into_iter()
+        .enumerate()
+    {
+        let parts = Payload::Gtid(dromon_binlog::GtidEvent {
+            gtid: gtid(0, 1, n as u64 + 1),
+            flags: gtid_flags::TRANSACTIONAL,
+            commit_id: Some(id),
+            xa: None,
+            extra: None,
+            tail: &[],
+        });
+        send(&mut store, &event(EventType::GTID, 1, &parts, CRC));
+        send(&mut store, &event(EventType::XID, 1, &Payload::Xid(1), CRC));
+    }
+    store.flush().expect("a good disk");
+    let (ids, joined) = served(&store.view(), Policy::Group, CRC);
+    let all_foreign = |id: &Option<u64>| id.is_some_and(|id| id & foreign != 0);
+    assert!(ids.iter().all(all_foreign), "{ids:?}");
+    assert!(ids[0] == ids[1] && ids[2] == ids[3], "{ids:?}");
+    assert!(ids[1] != ids[2] && ids[3] != ids[4], "{ids:?}");
+    assert_eq!(joined, 2);
+}
+
 /// From the primary's events to the replica's: transactions that touch nothing in common go as one
 /// batch, a DDL stands between.
 #[test]
@@ -365,6 +399,58 @@ fn tables_that_are_not_known() {
     let primarys = Some(4 | 1 << 63);
     let (ids, joined) = served(&store.view(), Policy::Group, CRC);
     assert_eq!((ids, joined), (vec![primarys, primarys, None], 1));
+}
+
+/// Statements are not looked into, though all tables are known: they have the primary's commit ids. What
+/// was found out about stands between, and so does a DDL.
+#[test]
+fn statements_have_the_primarys_commit_ids() {
+    let device = SimDevice::new(1);
+    let mut store = open(&device);
+    let mut hints = Hints::behind(Limits::default(), Position::new());
+    let here = Position::new();
+    hints.offer(here.clone(), here, Catalog::new(Vec::new()));
+    assert!(hints.has_catalog());
+    let mut ingest = Ingest::new().with_hints(hints);
+    let mut send = |store: &mut Store, raw: &[u8]| {
+        let took = take(&mut ingest, store, raw).expect("a good primary");
+        took.hinted.is_some_and(|hinted| hinted.statement)
+    };
+    send(&mut store, &format_event(CRC));
+    let parallel = gtid_flags::TRANSACTIONAL | gtid_flags::ALLOW_PARALLEL;
+    let ddl = gtid_flags::STANDALONE | gtid_flags::DDL;
+    let update = Some("UPDATE t SET a = a + 1");
+    let all = [
+        (parallel, update),
+        (parallel, update),
+        (parallel, None),
+        (parallel, update),
+        (ddl, Some("CREATE TABLE u (a INT)")),
+        (parallel, update),
+    ];
+    for (n, (flags, text)) in all.iter().enumerate() {
+        let parts = Payload::Gtid(dromon_binlog::GtidEvent {
+            gtid: gtid(0, 1, n as u64 + 1),
+            flags: *flags,
+            commit_id: Some(5),
+            xa: None,
+            extra: None,
+            tail: &[],
+        });
+        send(&mut store, &event(EventType::GTID, 1, &parts, CRC));
+        if let Some(text) = text {
+            send(&mut store, &query(1, text, CRC));
+        }
+        if *flags == parallel {
+            let end = event(EventType::XID, 1, &Payload::Xid(1), CRC);
+            assert_eq!(send(&mut store, &end), text.is_some());
+        }
+    }
+    store.flush().expect("a good disk");
+    let own = Some(5 | 1 << 63);
+    let (ids, joined) = served(&store.view(), Policy::Group, CRC);
+    assert_eq!(ids, [own, own, Some(3), own, None, own]);
+    assert_eq!(joined, 1);
 }
 
 /// Servers whose numbers are out of order: what was read before a DDL is not taken as read behind it,

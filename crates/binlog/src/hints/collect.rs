@@ -60,11 +60,16 @@ impl Use {
             return unknown();
         };
         let table = catalog.table(n);
-        if map.width() != table.columns.len() {
-            return unknown();
+        let width = table.columns.len();
+        let types = map.columns();
+        if map.width() != width {
+            let more = types.as_ref().ok().and_then(|types| types.get(width..));
+            if !table.hides || !more.is_some_and(are_hidden) {
+                return unknown();
+            }
         }
         // A type that is not known here, or fields that do not fit.
-        let Ok(types) = map.columns() else {
+        let Ok(types) = types else {
             return Use::Whole(n);
         };
         let Ok(metadata) = map.metadata(&types, flavour) else {
@@ -72,12 +77,16 @@ impl Use {
         };
         if let Some(names) = &metadata.names {
             let mut both = names.iter().zip(&table.columns);
-            if both.any(|(name, column)| !name.eq_ignore_ascii_case(column.name.as_bytes())) {
+            let other =
+                both.any(|(name, column)| !name.eq_ignore_ascii_case(column.name.as_bytes()));
+            if other || !names.iter().skip(width).all(|name| is_hidden(name)) {
                 return unknown();
             }
         }
         if let Some(key) = &metadata.primary_key {
-            let columns: Vec<usize> = key.iter().map(|part| part.column).collect();
+            // Of a versioned table it ends with the end of a row's time.
+            let shown = key.iter().map(|part| part.column).filter(|n| *n < width);
+            let columns: Vec<usize> = shown.collect();
             if !has_key(table, &columns) {
                 return unknown();
             }
@@ -89,6 +98,30 @@ impl Use {
             false => Use::Rows(n, types),
         }
     }
+}
+
+/// Whether a row may end with columns of these types that a server does not show: from when to when it was true,
+/// if the table is versioned, and a hash of each long unique key.
+fn are_hidden(types: &[ColumnType]) -> bool {
+    let time = |kind: &ColumnType| {
+        matches!(
+            kind,
+            ColumnType::Timestamp { .. } | ColumnType::OldTimestamp
+        )
+    };
+    let hashes = match types {
+        [from, to, hashes @ ..] if time(from) && time(to) => hashes,
+        _ => types,
+    };
+    hashes
+        .iter()
+        .all(|kind| *kind == ColumnType::Int { bytes: 8 })
+}
+
+/// Whether one of them is called so.
+fn is_hidden(name: &[u8]) -> bool {
+    let name = name.to_ascii_lowercase();
+    name == b"row_start" || name == b"row_end" || name.starts_with(b"db_row_hash_")
 }
 
 /// A table map that was looked at, to be found again: most are repeated word

@@ -165,6 +165,8 @@ pub struct Hints {
     /// Up to the last groups that may have changed a table.
     changed: Reached,
     offer: Option<Offer>,
+    /// What is offered next may have been read before a table changed.
+    stale: bool,
 }
 
 /// A catalog that was read while the primary stood somewhere else.
@@ -186,6 +188,7 @@ impl Hints {
             at: Reached::default(),
             changed: Reached::default(),
             offer: None,
+            stale: false,
         }
     }
 
@@ -217,13 +220,19 @@ impl Hints {
     /// end of its binlog, as a place of [`Hints::event_at`]). It is learnt when the stream
     /// has passed the second, if no group behind the first one may have changed
     /// a table; else it is dropped. A later offer takes the place of one that
-    /// still waits.
+    /// still waits. The next one after a group without a name that may have
+    /// changed a table (an incident) is dropped, too: no position tells whether
+    /// it was read before.
     pub fn offer(
         &mut self,
         before: impl Into<Reached>,
         after: impl Into<Reached>,
         catalog: Catalog,
     ) {
+        if std::mem::take(&mut self.stale) {
+            self.offer = None;
+            return;
+        }
         self.offer = Some(Offer {
             before: before.into(),
             after: after.into(),
@@ -297,7 +306,13 @@ impl Hints {
                     self.changed.set.clone_from(&self.at.set);
                 }
             }
-            GroupName::Nameless => return Some(hint),
+            GroupName::Nameless => {
+                // What waits is the one that was read; else it may be under way.
+                if changed {
+                    self.stale = self.offer.take().is_none();
+                }
+                return Some(hint);
+            }
         }
         self.weigh_offer();
         Some(hint)

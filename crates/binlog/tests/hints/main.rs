@@ -1,5 +1,6 @@
 //! Hints: rules by example, and whole streams against a small database.
 
+mod hidden;
 mod rules;
 mod stream;
 #[path = "../support/mod.rs"]

@@ -25,7 +25,7 @@ fn row(id: i32, u: &str, v: i32) -> Row {
     vec![int(id), text(u), int(v)]
 }
 
-fn numbers(name: &str, columns: &[&str], unique: &[&[&str]]) -> TableSchema {
+pub fn numbers(name: &str, columns: &[&str], unique: &[&[&str]]) -> TableSchema {
     let columns = columns.iter().map(|c| column(c, "int(11)", None)).collect();
     let key = |key: &&[&str]| key.iter().map(|c| whole(c)).collect();
     table(name, columns, unique.iter().map(key).collect())
@@ -39,12 +39,12 @@ fn stream_with(tables: Vec<TableSchema>, limits: Limits) -> Stream {
     stream
 }
 
-fn stream(tables: Vec<TableSchema>) -> Stream {
+pub fn stream(tables: Vec<TableSchema>) -> Stream {
     stream_with(tables, Limits::default())
 }
 
 /// Sizes of the batches of these transactions, one change each.
-fn sizes(stream: &mut Stream, changes: &[Change]) -> Vec<usize> {
+pub fn sizes(stream: &mut Stream, changes: &[Change]) -> Vec<usize> {
     let one = |c: &Change| stream.transaction(std::slice::from_ref(c));
     let hints: Vec<Hint> = changes.iter().map(one).collect();
     batches(&hints).iter().map(Vec::len).collect()
@@ -632,6 +632,35 @@ fn a_catalog_that_is_offered_within_a_group_that_has_changed_a_table_is_not_lear
     s.hints
         .offer(at(2), at(2), Catalog::new(vec![plain("t", BIN)]));
     assert!(s.hints.has_catalog());
+}
+
+/// An incident stands for what the primary could not write, a DDL perhaps, and has no place of its own: what was
+/// read before it, or begun to be read, is not learnt behind it.
+#[test]
+fn a_catalog_that_is_offered_before_an_incident_is_not_learnt() {
+    let tables = vec![plain("t", BIN)];
+    let at = |seqno: u64| -> Position { format!("3-7-{seqno}").parse().unwrap() };
+    // Whether the tables are known after it; `waits`: they were offered before.
+    let learnt = |waits: bool, offers: usize| {
+        let mut s = Stream::new(tables.clone(), Limits::default());
+        s.transaction(&[]);
+        if waits {
+            s.hints.offer(at(1), at(2), Catalog::new(tables.clone()));
+            assert!(s.hints.has_offer());
+        }
+        let incident = s.made(EventType::INCIDENT, &Payload::Other(&[1, 0, 0]));
+        let hint = s.raw(&incident).expect("a group of its own");
+        assert!(hint.barrier.is_some() && !s.hints.has_offer());
+        s.transaction(&[]);
+        for _ in 0..offers {
+            s.hints.offer(at(2), at(2), Catalog::new(tables.clone()));
+        }
+        s.hints.has_catalog()
+    };
+    assert!(!learnt(true, 0));
+    assert!(learnt(true, 1), "it was begun behind it");
+    assert!(!learnt(false, 1), "it may have been begun before");
+    assert!(learnt(false, 2));
 }
 
 /// A statement in one domain changes what keys mean in all.

@@ -237,13 +237,18 @@ impl Stream {
             .map(|c| match c.kind.as_str() {
                 _ if is_text(c) => 15,
                 "datetime(3)" => 12,
+                "timestamp(6)" => 17,
+                "bigint(20)" => 8,
                 _ => 3,
             })
             .collect();
         let meta: Vec<u8> = columns
             .iter()
-            .filter(|c| is_text(c))
-            .flat_map(|_| [200, 0])
+            .flat_map(|c| match c.kind.as_str() {
+                _ if is_text(c) => vec![200, 0],
+                "timestamp(6)" => vec![6],
+                _ => Vec::new(),
+            })
             .collect();
         let id = change.table as u64 + 10;
         let map = TableMapParts {

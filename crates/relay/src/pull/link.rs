@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dromon_binlog::GroupName;
-use dromon_binlog::hints::{Barrier, Hint, Hints, Limits, Reached};
+use dromon_binlog::hints::{Hints, Limits, Reached};
 
 use super::ask::{AskError, Asker, Login};
 use super::backoff::{Attempts, Lived};
 use super::connection::{Connection, Fault};
 use super::desk::Desk;
 use super::following::{Following, lock, now};
+use super::hinted::{HintTook, Statements, keep};
 use super::ingest::{Act, Ingest, IngestError};
 use super::lost::{lost, why};
 use super::offers::Offers;
@@ -144,6 +144,8 @@ pub struct Puller {
     lived: Lived,
     /// It was said that hints have no place in what this version sends.
     clockless: String,
+    /// Groups that nothing can be found out about.
+    statements: Statements,
     /// What was said of whom it follows, since the place to go on was found last.
     followed: String,
     /// Called now and then between events: retention.
@@ -190,6 +192,7 @@ impl Puller {
             following: Arc::new(Mutex::new(following)),
             log,
             clockless: String::new(),
+            statements: Statements::default(),
             followed: String::new(),
             every_now_and_then,
         }
@@ -436,6 +439,9 @@ impl Puller {
                     counted.groups += 1;
                     counted.joined += u64::from(hinted.joined);
                     counted.barriers += u64::from(hinted.barrier);
+                    if let Some(text) = self.statements.count(hinted) {
+                        self.log.say(Level::Warning, &text);
+                    }
                 }
                 if took.unordered {
                     lock(&self.following).unordered += 1;
@@ -622,23 +628,6 @@ pub struct Took {
     pub hinted: Option<HintTook>,
 }
 
-/// What was found out about a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HintTook {
-    /// It may run beside the one before: it is in a batch with it, or depends on less.
-    pub joined: bool,
-    /// Nothing may run beside it.
-    pub barrier: bool,
-}
-
-/// A batch is called after its first group.
-fn own(hint: &Hint) -> Option<u64> {
-    match hint.group.name {
-        GroupName::MariaDb(gtid) => Some(gtid.seqno),
-        _ => None,
-    }
-}
-
 /// Stores an event as [`Ingest`] says.
 pub fn take(ingest: &mut Ingest, store: &mut Store, event: &[u8]) -> Result<Took, PullError> {
     let taken = ingest.event(event, store.history(), store.format(), store.end())?;
@@ -658,28 +647,7 @@ pub fn take(ingest: &mut Ingest, store: &mut Store, event: &[u8]) -> Result<Took
             store.append(raw, part)?;
         }
     }
-    let has_catalog = ingest.hints().is_some_and(|hints| hints.has_catalog());
-    // While no table is known nothing was found out, and the primary's own commit id is as good as ever.
-    let found_out =
-        |hint: &Hint| has_catalog || !matches!(hint.barrier, Some(Barrier::UnknownTable(_)));
-    let hinted = taken.hint.as_ref().map(|hint| {
-        let joined = match hint.clock {
-            Some(clock) => clock.beside_the_last(),
-            None => hint.commit_id.is_some_and(|id| Some(id) != own(hint)),
-        };
-        match (hint.clock, hint.group.name) {
-            // Others say no more than that a replica shall wait.
-            (Some(clock), _) if joined => store.hint_clock(clock),
-            (None, GroupName::MariaDb(gtid)) if found_out(hint) && !store.is_mirror() => {
-                store.hint(gtid, hint.commit_id);
-            }
-            _ => {}
-        }
-        HintTook {
-            joined,
-            barrier: hint.barrier.is_some(),
-        }
-    });
+    let hinted = taken.hint.as_ref().map(|hint| keep(hint, store));
     Ok(Took {
         hinted,
         unordered: taken.unordered.is_some(),
@@ -705,8 +673,8 @@ fn random() -> u32 {
 mod tests {
     use dromon_binlog::hints::Catalog;
     use dromon_binlog::{
-        BinlogState, Checksum, EventType, Format, Header, Payload, Position, encode_event,
-        version_bytes,
+        BinlogState, Checksum, EventType, Format, GroupName, Header, Payload, Position,
+        encode_event, version_bytes,
     };
     use dromon_log::SimDevice;
 

@@ -26,7 +26,7 @@ pub const COLUMNS_OF_MYSQL: &str = "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME
 /// Whether a privilege on everything may be less than that: MySQL from 8.0.16 on.
 pub const PARTIAL_REVOKES: &str = "SHOW GLOBAL VARIABLES LIKE 'partial_revokes'";
 /// Their unique keys.
-pub const KEYS: &str = "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, SUB_PART FROM \
+pub const KEYS: &str = "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, SUB_PART, INDEX_TYPE FROM \
      information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND TABLE_SCHEMA NOT IN ('information_schema', \
      'performance_schema') ORDER BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX";
 /// The columns of foreign keys.
@@ -99,7 +99,8 @@ pub fn catalog_of(answers: &Answers) -> Result<Catalog, TablesError> {
     tables_of(answers).map(Catalog::new)
 }
 
-/// As tables.
+/// As tables. Rows of one key need not be neighbours: the server sorts names without regard to upper and lower
+/// case, by which it may tell databases and tables apart.
 ///
 /// # Errors
 /// [`TablesError`].
@@ -138,21 +139,22 @@ pub fn tables_of(answers: &Answers) -> Result<Vec<TableSchema>, TablesError> {
             });
         }
     }
-    let mut last = None;
+    let mut keys: BTreeMap<(TableName, String), Vec<KeyPart>> = BTreeMap::new();
     for row in &answers.keys {
         let of = (name(row), text(row, 2));
         let table = tables
             .get_mut(&of.0)
             .ok_or_else(|| TablesError::Gap(shown(&of.0)))?;
-        if last.as_ref() != Some(&of) {
-            table.unique.push(Vec::new());
-            last = Some(of);
-        }
-        if let Some(parts) = table.unique.last_mut() {
-            parts.push(KeyPart {
-                column: optional(row, 3),
-                prefix: text(row, 4).parse().unwrap_or(0),
-            });
+        // Long values are compared by their hashes, in a column that is not shown.
+        table.opaque |= !text(row, 5).eq_ignore_ascii_case("BTREE");
+        keys.entry(of).or_default().push(KeyPart {
+            column: optional(row, 3),
+            prefix: text(row, 4).parse().unwrap_or(0),
+        });
+    }
+    for ((name, _), parts) in keys {
+        if let Some(table) = tables.get_mut(&name) {
+            table.unique.push(parts);
         }
     }
     foreign(answers, &mut tables)?;
@@ -178,27 +180,25 @@ fn foreign(
         let of = (name(row), text(row, 2));
         rules.insert(of, (action(text(row, 3)), action(text(row, 4))));
     }
-    let mut last = None;
-    let mut count = 0;
+    let mut keys: BTreeMap<(TableName, String), ForeignKey> = BTreeMap::new();
     for row in &answers.foreign {
         let of = (name(row), text(row, 2));
         let gap = || TablesError::Gap(format!("{}, foreign key {}", shown(&of.0), of.1));
-        let table = tables.get_mut(&of.0).ok_or_else(gap)?;
-        if last.as_ref() != Some(&of) {
-            let (on_update, on_delete) = *rules.get(&of).ok_or_else(gap)?;
-            count += 1;
-            table.foreign.push(ForeignKey {
-                columns: Vec::new(),
-                parent: TableName::new(&text(row, 4), &text(row, 5)),
-                parent_columns: Vec::new(),
-                on_delete,
-                on_update,
-            });
-            last = Some(of.clone());
-        }
-        if let Some(key) = table.foreign.last_mut() {
-            key.columns.push(text(row, 3));
-            key.parent_columns.push(text(row, 6));
+        let (on_update, on_delete) = *rules.get(&of).ok_or_else(gap)?;
+        tables.get(&of.0).ok_or_else(gap)?;
+        let key = keys.entry(of).or_insert_with(|| ForeignKey {
+            parent: TableName::new(&text(row, 4), &text(row, 5)),
+            on_delete,
+            on_update,
+            ..ForeignKey::default()
+        });
+        key.columns.push(text(row, 3));
+        key.parent_columns.push(text(row, 6));
+    }
+    let count = keys.len();
+    for ((name, _), key) in keys {
+        if let Some(table) = tables.get_mut(&name) {
+            table.foreign.push(key);
         }
     }
     match count == rules.len() {
@@ -246,6 +246,7 @@ mod tests {
                 "d|c|BASE TABLE|InnoDB
                  d|p|BASE TABLE|InnoDB
                  d|h|SYSTEM VERSIONED|InnoDB
+                 d|l|BASE TABLE|InnoDB
                  d|m|BASE TABLE|MyISAM
                  d|o|BASE TABLE|InnoDB
                  d|s|SEQUENCE|InnoDB",
@@ -256,6 +257,8 @@ mod tests {
                  d|c|p2|varchar(9)|utf8mb4_general_ci|NEVER
                  d|c|g|int(11)|NULL|ALWAYS
                  d|h|id|int(11)|NULL|NEVER
+                 d|l|id|int(11)|NULL|NEVER
+                 d|l|t|text|utf8mb4_general_ci|NEVER
                  d|m|id|int(11)|NULL|NEVER
                  d|o|id|int(11)|NULL|NEVER
                  d|o|a|date|NULL|NEVER
@@ -266,14 +269,16 @@ mod tests {
                  d|v|of_a_view|int(11)|NULL|NEVER",
             ),
             keys: rows(
-                "d|c|PRIMARY|id|NULL
-                 d|c|u|p2|3
-                 d|c|u|id|NULL
-                 d|o|PRIMARY|id|NULL
-                 d|o|PRIMARY|b|NULL
-                 d|o|PRIMARY|a|NULL
-                 d|p|PRIMARY|a|NULL
-                 d|p|PRIMARY|b|NULL",
+                "d|c|PRIMARY|id|NULL|BTREE
+                 d|c|u|p2|3|BTREE
+                 d|c|u|id|NULL|BTREE
+                 d|l|PRIMARY|id|NULL|BTREE
+                 d|l|t|t|NULL|HASH
+                 d|o|PRIMARY|id|NULL|BTREE
+                 d|o|PRIMARY|b|NULL|BTREE
+                 d|o|PRIMARY|a|NULL|BTREE
+                 d|p|PRIMARY|a|NULL|BTREE
+                 d|p|PRIMARY|b|NULL|BTREE",
             ),
             foreign: rows("d|c|fk|p1|d|p|a\nd|c|fk|p2|d|p|b"),
             rules: rows("d|c|fk|CASCADE|NO ACTION"),
@@ -315,12 +320,52 @@ mod tests {
             }]
         );
         assert!(!find("p").opaque);
-        for name in ["h", "m", "o", "s"] {
+        for name in ["h", "l", "m", "o", "s"] {
             assert!(find(name).opaque, "{name}");
         }
         let catalog = catalog_of(&answers()).expect("the same");
         assert!(catalog.knows(&TableName::new("d", "c")));
         assert!(!catalog.knows(&TableName::new("d", "v")));
+    }
+
+    /// Of databases whose names differ in upper and lower case alone, rows come in turn.
+    #[test]
+    fn names_that_differ_in_case_alone() {
+        let in_turn = |rows_of: &[Row]| {
+            let twin = |row: &Row| {
+                let mut twin = row.clone();
+                for cell in twin.iter_mut().flatten().filter(|cell| *cell == b"d") {
+                    *cell = b"D".to_vec();
+                }
+                [row.clone(), twin]
+            };
+            rows_of.iter().flat_map(twin).collect::<Vec<Row>>()
+        };
+        let once = answers();
+        let twice = Answers {
+            tables: in_turn(&once.tables),
+            columns: in_turn(&once.columns),
+            keys: in_turn(&once.keys),
+            foreign: in_turn(&once.foreign),
+            rules: in_turn(&once.rules),
+            ..once.clone()
+        };
+        let once = tables_of(&once).expect("it fits together");
+        let twice = tables_of(&twice).expect("the same");
+        assert_eq!(twice.len(), 2 * once.len());
+        assert_eq!(twice[once.len()..], once);
+        let upper = |table: &TableSchema| {
+            let mut table = table.clone();
+            table.name.database = "D".into();
+            for key in &mut table.foreign {
+                key.parent.database = "D".into();
+            }
+            table
+        };
+        assert_eq!(
+            twice[..once.len()],
+            once.iter().map(upper).collect::<Vec<_>>()
+        );
     }
 
     #[test]

@@ -62,6 +62,8 @@ impl Policy {
 
 /// Set in commit ids of the primary that stand among those of the relay, which are seqnos.
 const FOREIGN: u64 = 1 << 63;
+/// Odd, so that no two products are the same.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// As many seconds may a group be ahead of the relay's clock and count as made when it says: clocks
 /// differ. A session may say any time.
 const AHEAD: u32 = 2;
@@ -412,7 +414,7 @@ impl Feed {
         let id = match hint {
             Some(id) => id.filter(|id| id & FOREIGN == 0),
             // As the primary said. Its numbers may be those of other batches by chance.
-            None => own.map(|id| id | FOREIGN),
+            None => own.map(foreign),
         };
         let mut set = |commit_id| {
             let hint = GtidHint {
@@ -452,6 +454,15 @@ impl Feed {
         if let Some(event) = event {
             self.put(&event);
         }
+    }
+}
+
+/// The primary's commit id, among those of the relay. A primary that is another relay has both kinds: 5 and a
+/// foreign 5 are two batches there, and stay two.
+fn foreign(id: u64) -> u64 {
+    match id & FOREIGN {
+        0 => id | FOREIGN,
+        _ => id.wrapping_mul(SPREAD) | FOREIGN,
     }
 }
 

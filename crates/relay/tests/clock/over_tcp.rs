@@ -241,8 +241,8 @@ impl MySql {
                 "d|t|u|int|NULL|NEVER",
             ])
         } else if has("STATISTICS") {
-            let mut rows = vec!["d|c|PRIMARY|id|NULL", "d|t|PRIMARY|id|NULL"];
-            rows.extend(primary.unique.then_some("d|t|u|u|NULL"));
+            let mut rows = vec!["d|c|PRIMARY|id|NULL|BTREE", "d|t|PRIMARY|id|NULL|BTREE"];
+            rows.extend(primary.unique.then_some("d|t|u|u|NULL|BTREE"));
             table(&rows)
         } else if has("KEY_COLUMN_USAGE") {
             table(&["d|c|fk|pid|d|t|id"])

@@ -545,7 +545,7 @@ fn prepare(
                 .collect(),
             unique: of.unique.values().cloned().collect(),
             foreign: foreign(of),
-            opaque: odd || of.triggers && triggers_run,
+            opaque: odd || !of.hashed.is_empty() || of.triggers && triggers_run,
         });
     }
     (Catalog::new(schemas), Tables::of(infos))
@@ -553,7 +553,13 @@ fn prepare(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use dromon_binlog::hints::{Barrier, Collector, Limits};
+    use dromon_binlog::{Checksum, Ending, Event, Format, Seen, Step, gtid_flags};
+
     use super::*;
+    use crate::compile::tests::{event, unit, xid};
     use crate::fake::{Fake, Reply, cell};
 
     fn known(any_case: bool) -> Known {
@@ -721,6 +727,35 @@ mod tests {
         assert_eq!(table.unique, [1, 2]);
         let names: Vec<&String> = table.keys.iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["PRIMARY", "u", "w"]);
+        assert_eq!(barrier(&tables), None);
+    }
+
+    /// Why nothing may run beside a row of `shop.t`, as a server writes it that has a hash of `v` in a column of
+    /// its own.
+    fn barrier(tables: &Tables) -> Option<Barrier> {
+        let map = b"\x07\0\0\0\0\0\x01\0\x04shop\0\x01t\0\x04\x03\x0f\x03\x08\x02\xb8\x0b\x0e";
+        // All but the first are NULL.
+        let row = b"\x07\0\0\0\0\0\x01\0\x04\x0f\x0e\x01\0\0\0";
+        let events = vec![event(19, map), event(23, row), xid()];
+        let mut group = unit(vec![events.clone()]).transactions[0].group;
+        group.flags = gtid_flags::TRANSACTIONAL | gtid_flags::ALLOW_PARALLEL;
+        let steps = [
+            Step::Begin(group),
+            Step::Within,
+            Step::End(group, Ending::Xid),
+        ];
+        let mut collector = Collector::new(Limits::default());
+        collector.learn(Arc::clone(tables.catalog()));
+        let sets = events.iter().zip(steps).filter_map(|(raw, step)| {
+            let seen = Seen {
+                event: Event::parse_unverified(raw, Checksum::Off).expect("an event"),
+                step,
+                abandoned: None,
+            };
+            collector.event(&seen, &Format::unknown())
+        });
+        let set = sets.last().expect("it ends");
+        set.barrier().cloned()
     }
 
     /// What EXTRA says of a column.
