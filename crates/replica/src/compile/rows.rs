@@ -134,6 +134,13 @@ fn other_signs(
     }
 }
 
+/// Whether all values are here what they are on the source. The server's own applier refuses others, or converts
+/// them as it is told to.
+fn kept(table: &TableInfo, types: &[ColumnType]) -> bool {
+    let mut both = table.columns.iter().zip(types);
+    both.all(|(column, kind)| column.generated || column.holds(*kind))
+}
+
 fn mapped(
     map: &TableMap<'_>,
     tables: Option<&Tables>,
@@ -150,7 +157,8 @@ fn mapped(
         let fit = table.plain
             && !by_event
             && table.columns.len() == types.len()
-            && types.iter().all(|t| is_fit(*t));
+            && types.iter().all(|t| is_fit(*t))
+            && kept(table, &types);
         let said = map.metadata(&types, flavour).ok()?;
         let same = said.names.is_none_or(|names| {
             let mut both = names.iter().zip(&table.columns);

@@ -4,6 +4,7 @@ mod binlog;
 mod counter;
 mod last;
 mod numbers;
+mod types;
 
 use std::sync::Arc;
 
