@@ -22,6 +22,7 @@ mod compare;
 mod event;
 mod fold;
 mod images;
+mod invoker;
 mod load;
 mod reads;
 mod rows;

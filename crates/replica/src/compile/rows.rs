@@ -12,6 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::event::on_replica;
 use super::fold::Fold;
 use super::images::Origin;
+use super::invoker;
 use super::load::Files;
 use super::statement::{Before, cut_off, is_announced, lacks, wording};
 use super::writer::Writer;
@@ -504,6 +505,10 @@ pub(super) fn pieces<'a>(
                             return Err(unsupported(why));
                         }
                         if let Some(changed) = on_replica(text).map_err(unsupported)? {
+                            *text = changed;
+                        }
+                        let named = invoker::named(text, query.status(), how);
+                        if let Some(changed) = named.map_err(|why| unsupported(&why))? {
                             *text = changed;
                         }
                         pieces.push(Piece::Statement(op));

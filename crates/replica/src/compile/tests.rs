@@ -460,6 +460,20 @@ fn events_are_made_not_to_run() {
     assert_eq!(String::from_utf8_lossy(text), wanted);
 }
 
+/// Whoever changed his own password on the source did not change the replica's.
+#[test]
+fn the_current_user_is_the_sources() {
+    let status = b"\x0b\x03app\x09localhost";
+    let text = "ALTER USER CURRENT_USER() IDENTIFIED BY 'b'";
+    let statements = vec![vec![query_with(text, "d", status)]];
+    let ops = steps(statements, Style::Folded, &Filter::default(), Compare::Key);
+    let [Op::Statement { text, .. }] = &ops[..] else {
+        panic!("{ops:?}");
+    };
+    let wanted = "ALTER USER `app`@`localhost` IDENTIFIED BY 'b'";
+    assert_eq!(String::from_utf8_lossy(text), wanted);
+}
+
 /// What puts an update right whose key changes leaves no row at the old key.
 #[test]
 fn mending_an_update_of_a_key() {

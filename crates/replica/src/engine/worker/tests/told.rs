@@ -69,5 +69,10 @@ fn options_that_forbid_a_statement_are_named() {
         other.contains("--skip-grant-tables") && !other.contains("SET GLOBAL"),
         "{other}"
     );
+    let role = why(1698, "Access denied for user 'dromon'@'%'");
+    assert!(
+        role.contains("'dromon'@'%' (") && role.contains("GRANT role TO target_user WITH ADMIN"),
+        "{role}"
+    );
     assert!(!why(1064, "near '*geheim'").contains("geheim"));
 }
