@@ -76,3 +76,27 @@ fn options_that_forbid_a_statement_are_named() {
     );
     assert!(!why(1064, "near '*geheim'").contains("geheim"));
 }
+
+/// A row that cannot be put right, as another one has its unique value, is named.
+#[test]
+fn what_cannot_be_repaired_is_named() {
+    let fake = Fake::new(|text| match text {
+        _ if text.starts_with("INSERT INTO `d`.`unique`") => Some(Reply::Fail(1062)),
+        _ if text.starts_with("UPDATE `d`.`unique`") => Some(Reply::Done(0)),
+        other => epoch(other),
+    });
+    let insert = rows("unique", &[(None, Some((1, Some("a"))))]);
+    let End::Fatal(why) = applied(&fake, &["difference=repair"], unit(vec![insert])) else {
+        panic!("it must stop");
+    };
+    assert!(
+        why.contains("the insert into d.unique where `id`=1 (0-1-1)"),
+        "{why}"
+    );
+    assert!(!why.contains("difference = repair"), "{why}");
+    let done = fake.done();
+    assert!(
+        done.iter().any(|text| text.contains("WHERE NOT EXISTS")),
+        "{done:?}"
+    );
+}
