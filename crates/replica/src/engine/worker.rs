@@ -729,6 +729,7 @@ impl Worker {
         match done {
             Ok(()) => Ok(()),
             Err(Trouble::Error(code, text)) => {
+                let text = trouble::of_events(code, text);
                 Err(Trouble::Error(code, format!("{}: {text}", of_row(note))))
             }
             Err(trouble) => Err(trouble),

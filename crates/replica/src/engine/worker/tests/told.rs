@@ -100,3 +100,26 @@ fn what_cannot_be_repaired_is_named() {
         "{done:?}"
     );
 }
+
+/// A server says only in its own threads that a column's type does not fit.
+#[test]
+fn events_that_do_not_fit_are_explained() {
+    let why = |code: u16| {
+        let fake = Fake::new(move |text| match text {
+            // Not the description of their format, which the unit does not have.
+            _ if text.starts_with("BINLOG") && text.len() > 40 => Some(Reply::Fail(code)),
+            other => epoch(other),
+        });
+        let insert = unit(vec![rows("keyless", &[(None, Some((1, Some("a"))))])]);
+        match applied(&fake, &[], insert) {
+            End::Fatal(why) => why,
+            end => panic!("it must stop: {end:?}"),
+        }
+    };
+    let fit = why(1105);
+    assert!(
+        fit.contains("the rows of d.keyless (0-1-1)") && fit.contains("slave_type_conversions"),
+        "{fit}"
+    );
+    assert!(!why(1032).contains("slave_type_conversions"));
+}
