@@ -11,8 +11,8 @@ use crate::words::{Charset, Wording};
 const USER: &[u8] = b"CURRENT_USER";
 const ROLE: &[u8] = b"CURRENT_ROLE";
 
-/// What it is to run instead.
-const BY_HAND: &str = "run it on the target with that name by hand, and set gtid_pos in dromon_replica.position behind it";
+/// How it goes on without it.
+const BEHIND: &str = "set gtid_pos in dromon_replica.position behind it";
 
 /// What a statement consists of, without spaces and comments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,14 +134,14 @@ impl Parts<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// About accounts: wherever they are named there may be the invoker.
-    Accounts,
+    Accounts { altered: bool },
     /// An event is altered, and becomes the invoker's; what it does begins behind its name.
     Event,
 }
 
 fn kind(mut parts: Parts<'_>) -> Option<Kind> {
     if parts.pass(&["GRANT", "REVOKE"]) {
-        return Some(Kind::Accounts);
+        return Some(Kind::Accounts { altered: false });
     }
     let alters = parts.pass(&["ALTER"]);
     if !alters && !parts.pass(&["CREATE", "DROP", "RENAME"]) {
@@ -149,7 +149,7 @@ fn kind(mut parts: Parts<'_>) -> Option<Kind> {
     }
     while parts.pass(&["OR", "REPLACE"]) {}
     if parts.pass(&["USER", "ROLE"]) {
-        return Some(Kind::Accounts);
+        return Some(Kind::Accounts { altered: alters });
     }
     let event = parts.pass(&["EVENT"]);
     (alters && (event || parts.pass(&["DEFINER"]) && is_of_event(parts))).then_some(Kind::Event)
@@ -176,11 +176,11 @@ fn name_of(status: StatusVars<'_>, role: bool, wording: Wording) -> Result<Vec<u
     let what = String::from_utf8_lossy(if role { ROLE } else { USER }).into_owned();
     let known = invoker(status).filter(|(_, host)| host.is_empty() == role);
     let (user, host) = known.ok_or_else(|| {
-        format!("it says {what}, and the source does not tell who that was there: {BY_HAND}")
+        format!("it says {what}, and the source does not tell who that was there: run it on the target with his name by hand, and {BEHIND}")
     })?;
     if wording.charset != Charset::Utf8 && !(user.is_ascii() && host.is_ascii()) {
         return Err(format!(
-            "it says {what}, and cannot be given the name of that, which is not in ASCII, as it is not in UTF-8 itself: {BY_HAND}"
+            "it says {what}, and cannot be given the name of that, which is not in ASCII, as it is not in UTF-8 itself: run it on the target with his name by hand, and {BEHIND}"
         ));
     }
     let mut name = Vec::new();
@@ -222,7 +222,7 @@ pub(super) fn named(
     }
     let cannot = |()| {
         format!(
-            "it is about accounts, may say CURRENT_USER, and cannot be read for sure: {BY_HAND}"
+            "it is about accounts, may say CURRENT_USER, and cannot be read for sure: run it on the target with his name by hand, and {BEHIND}"
         )
     };
     if wording.charset == Charset::Any && !text.is_ascii() {
@@ -247,6 +247,13 @@ pub(super) fn named(
             parts = braces;
         }
         copied = parts.at;
+        let mut after = parts;
+        if kind == (Kind::Accounts { altered: true }) && after.pass(&["IDENTIFIED"]) {
+            return Err(format!(
+                "ALTER USER gives CURRENT_USER a password, or another way to show who he is, and servers pass over that without a word, at least \
+                 those of 10.11: see what he has on the source, do the same on the target by hand, and {BEHIND}"
+            ));
+        }
     }
     out.extend_from_slice(&text[copied..]);
     Ok((copied > 0).then_some(out))
@@ -310,8 +317,12 @@ mod tests {
     fn the_invoker_is_named() {
         for (text, wanted) in [
             (
-                "alter user current_user() identified by 'current_user'",
-                "alter user `app`@`localhost` identified by 'current_user'",
+                "alter user current_user() require subject 'current_user'",
+                "alter user `app`@`localhost` require subject 'current_user'",
+            ),
+            (
+                "alter user b@c identified by 'x', current_user account lock",
+                "alter user b@c identified by 'x', `app`@`localhost` account lock",
             ),
             (
                 "GRANT SELECT ON d.* TO CURRENT_USER",
@@ -380,7 +391,7 @@ mod tests {
         assert_eq!(with("ALTER EVENT e ENABLE", &[], UTF8), Ok(None));
     }
 
-    /// What the source does not say, or cannot be read.
+    /// What the source does not say, or does not do, or cannot be read.
     #[test]
     fn what_is_refused() {
         let why = |text, status, wording| with(text, status, wording).expect_err("it is refused");
@@ -396,7 +407,7 @@ mod tests {
             with(text, beyond, UTF8),
             Ok(Some("GRANT r TO `ä`@`h`".into()))
         );
-        let password = "ALTER USER CURRENT_USER IDENTIFIED BY 'a\\'";
+        let password = "GRANT USAGE ON *.* TO CURRENT_USER IDENTIFIED BY 'a\\'";
         assert!(why(password, APP, UTF8).contains("cannot be read"));
         let mode = Wording {
             escapes: Some(false),
@@ -409,6 +420,8 @@ mod tests {
         };
         let name = "GRANT USAGE ON *.* TO CURRENT_USER, 'ä'@b";
         assert!(why(name, APP, any).contains("cannot be read"));
+        let altered = "ALTER USER CURRENT_USER() IDENTIFIED BY 'b'";
+        assert!(why(altered, APP, UTF8).contains("without a word"));
         assert!(with(text, APP, any).is_ok());
     }
 
