@@ -278,12 +278,20 @@ fn without_comment(text: &[u8]) -> Option<&[u8]> {
     (is_whole && !has(b"/*") && !has(b"*/")).then_some(text)
 }
 
+/// A statement that servers write when a session ends that has temporary tables, without its comment.
+fn end_of_session(text: &[u8]) -> Option<Vec<u8>> {
+    let rest = text.strip_prefix(b"DROP /*!40005 TEMPORARY */ TABLE ")?;
+    Some([b"DROP TEMPORARY TABLE ", rest].concat())
+}
+
 /// What a statement in a default database is about, if it is known how it is written.
 ///
 /// # Errors
 /// That cannot be seen for sure, and may be tables.
 pub(crate) fn about_of(text: &[u8], database: &[u8], wording: Wording) -> Result<About, Unclear> {
     let text = without_comment(text).unwrap_or(text);
+    let written = end_of_session(text);
+    let text = written.as_deref().unwrap_or(text);
     let lexer = Lexer::read(text, wording);
     let Ok(database) = std::str::from_utf8(database) else {
         return Err(Unclear);
@@ -429,6 +437,16 @@ mod tests {
             }
             About::Database(_) | About::Unknown => None,
         }
+    }
+
+    /// No filter stops at what a source writes by itself.
+    #[test]
+    fn temporary_tables_of_sessions_that_end() {
+        let text = "DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `tmp`,`b`";
+        assert_eq!(tables(text).as_deref(), Some("d.tmp d.b"));
+        let other = "DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `tmp` /*!50000 ,c.x */";
+        let unclear = about_of(other.as_bytes(), b"d", Wording::default());
+        assert_eq!(unclear, Err(Unclear));
     }
 
     #[test]

@@ -30,11 +30,13 @@ struct From {
     others: bool,
     /// The time zone, or the day, may take part.
     zone: bool,
+    /// Something is divided: how many digits that has is `div_precision_increment` of whoever opened the table.
+    digits: bool,
 }
 
 impl From {
     fn differs(&self) -> bool {
-        self.zone || self.dates && self.others
+        self.zone || self.digits || self.dates && self.others
     }
 }
 
@@ -179,6 +181,10 @@ impl Formulas<'_> {
             let (text, quoted) = match part {
                 Part::Name(text) => (text, true),
                 Part::Word(text) => (text, false),
+                Part::Sign('/') => {
+                    from.digits = true;
+                    continue;
+                }
                 Part::Text | Part::Sign(_) => continue,
             };
             let found = self.find(text);
@@ -256,6 +262,8 @@ mod tests {
             ("timestamp", "tinyint(4)", "if(`a` is null,1,`a` > 5)"),
             ("timestamp", "tinyint(4)", "`a` is true"),
             ("timestamp", "varchar(9)", "concat('it\\'s',`a`,'x')"),
+            ("int(11)", "varchar(40)", "concat(`a` / `b`)"),
+            ("decimal(9,2)", "decimal(9,2)", "`a`/100"),
             // Not understood.
             ("int(11)", "varchar(9)", "concat(`a`,Ä)"),
             ("int(11)", "varchar(9)", "concat(`a`,'x"),
@@ -267,6 +275,8 @@ mod tests {
         }
         for (kind, own, text) in [
             ("int(11)", "int(11)", "`a` + 1"),
+            ("int(11)", "int(11)", "`a` DIV `b` % 7"),
+            ("varchar(20)", "varchar(20)", "concat(`a`,'/')"),
             (
                 "longtext",
                 "varchar(40)",

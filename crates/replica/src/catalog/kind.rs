@@ -1,7 +1,9 @@
 //! How the values of the target's columns look in a row, told from its catalog: what comes as an event of
-//! rows must be what it has itself.
+//! rows must be what it has itself, and what comes as a literal must be stored as it is.
 
 use dromon_binlog::ColumnType;
+
+use super::ColumnInfo;
 
 /// The type of a column, from COLUMN_TYPE and CHARACTER_OCTET_LENGTH; `None`: not known here.
 pub(super) fn column_type(kind: &str, octets: Option<u64>) -> Option<ColumnType> {
@@ -64,6 +66,68 @@ pub(super) fn column_type(kind: &str, octets: Option<u64>) -> Option<ColumnType>
     })
 }
 
+/// Most bytes of a text or a BLOB of this type.
+fn room(kind: ColumnType) -> Option<u64> {
+    match kind {
+        ColumnType::Char { bytes } | ColumnType::VarChar { bytes } => Some(u64::from(bytes)),
+        // One more says how it is compressed.
+        ColumnType::CompressedVarChar { bytes } => Some(u64::from(bytes).saturating_sub(1)),
+        ColumnType::Blob { len_bytes } | ColumnType::CompressedBlob { len_bytes } => {
+            Some((1 << (8 * len_bytes)) - 1)
+        }
+        _ => None,
+    }
+}
+
+impl ColumnInfo {
+    /// Whether it keeps the values of a source's column of this type as they are: its own type is the same, or
+    /// a wider one of that kind. A strict session refuses a number that is too large and a text that
+    /// is too long, but takes many others for what they are not: the number of an ENUM for a text, UTC for
+    /// local time, a DECIMAL without its last digits.
+    ///
+    /// If its own type is not known, it is taken for the same.
+    pub(crate) fn holds(&self, from: ColumnType) -> bool {
+        use ColumnType as T;
+        let Some(to) = self.stored else {
+            return true;
+        };
+        let is_text = self.charset.is_some();
+        match (from, to) {
+            // How large they are, and the sign, is looked at elsewhere.
+            (T::Int { .. }, T::Int { .. } | T::Decimal { .. }) => true,
+            (T::Int { .. }, T::Char { .. } | T::VarChar { .. } | T::Blob { .. }) => is_text,
+            (T::Float, T::Float | T::Double) => true,
+            (
+                T::Decimal { precision, scale },
+                T::Decimal {
+                    precision: digits,
+                    scale: behind,
+                },
+            ) => scale <= behind && precision - scale <= digits - behind,
+            (T::Date, T::DateTime { .. }) => true,
+            (T::Time { fraction: from }, T::Time { fraction: to })
+            | (T::DateTime { fraction: from }, T::DateTime { fraction: to })
+            | (T::Timestamp { fraction: from }, T::Timestamp { fraction: to })
+            | (T::Bit { bits: from }, T::Bit { bits: to })
+            | (T::Enum { bytes: from }, T::Enum { bytes: to })
+            | (T::Set { bytes: from }, T::Set { bytes: to }) => from <= to,
+            (T::Char { .. }, T::Char { .. }) => room(from) <= room(to),
+            // A BINARY comes without the zeros at its end.
+            (T::Char { .. }, T::VarChar { .. } | T::Blob { .. }) => {
+                is_text && room(from) <= room(to)
+            }
+            (
+                T::VarChar { .. }
+                | T::Blob { .. }
+                | T::CompressedVarChar { .. }
+                | T::CompressedBlob { .. },
+                T::VarChar { .. } | T::Blob { .. },
+            ) => room(from) <= room(to),
+            _ => from == to,
+        }
+    }
+}
+
 /// How many there are of an ENUM or a SET: texts in quotes, with commas. A quote in one of them is
 /// written twice.
 fn values(list: &str) -> usize {
@@ -120,6 +184,97 @@ mod tests {
             assert_eq!(of(odd), None, "{odd}");
         }
         assert_eq!(of("blob /*M!100301 COMPRESSED*/"), None);
+    }
+
+    /// A strict session would not refuse all of the others.
+    #[test]
+    fn what_a_column_keeps() {
+        use ColumnType as T;
+        let column = |stored, charset: Option<&str>| ColumnInfo {
+            stored,
+            charset: charset.map(str::to_owned),
+            ..crate::compile::tests::table("t").columns[0].clone()
+        };
+        let holds = |from, to, charset| column(Some(to), charset).holds(from);
+        let all = [
+            T::Int { bytes: 4 },
+            T::Float,
+            T::Double,
+            T::Decimal {
+                precision: 10,
+                scale: 4,
+            },
+            T::Year,
+            T::Date,
+            T::Time { fraction: 3 },
+            T::DateTime { fraction: 3 },
+            T::Timestamp { fraction: 3 },
+            T::Bit { bits: 9 },
+            T::Enum { bytes: 1 },
+            T::Set { bytes: 2 },
+            T::Char { bytes: 20 },
+            T::VarChar { bytes: 20 },
+            T::Blob { len_bytes: 2 },
+        ];
+        let decimal = |precision, scale| T::Decimal { precision, scale };
+        let wider = [
+            (all[0], T::Int { bytes: 1 }),
+            (all[0], all[3]),
+            (all[0], all[12]),
+            (all[0], all[13]),
+            (all[0], all[14]),
+            (T::Float, T::Double),
+            (all[3], decimal(12, 4)),
+            (all[3], decimal(12, 6)),
+            (T::Date, all[7]),
+            (all[6], T::Time { fraction: 6 }),
+            (all[7], T::DateTime { fraction: 4 }),
+            (all[8], T::Timestamp { fraction: 6 }),
+            (all[9], T::Bit { bits: 10 }),
+            (all[10], T::Enum { bytes: 2 }),
+            (all[11], T::Set { bytes: 8 }),
+            (all[12], T::Char { bytes: 80 }),
+            (all[12], all[13]),
+            (all[12], all[14]),
+            (all[13], all[14]),
+            (all[13], T::VarChar { bytes: 300 }),
+            (all[14], T::Blob { len_bytes: 4 }),
+            (T::Blob { len_bytes: 1 }, T::VarChar { bytes: 255 }),
+            // A compressed one has a byte more.
+            (T::CompressedVarChar { bytes: 21 }, all[13]),
+            (T::CompressedBlob { len_bytes: 2 }, all[14]),
+        ];
+        let narrower = [
+            (all[0], T::Float),
+            (all[0], T::Enum { bytes: 1 }),
+            (T::Double, T::Float),
+            (all[3], decimal(10, 2)),
+            (all[3], decimal(10, 5)),
+            (all[3], T::Double),
+            (all[6], T::Time { fraction: 2 }),
+            (all[7], T::DateTime { fraction: 0 }),
+            (all[9], T::Bit { bits: 8 }),
+            (T::Enum { bytes: 2 }, all[10]),
+            (all[12], T::Char { bytes: 19 }),
+            (all[13], T::VarChar { bytes: 19 }),
+            (all[14], T::Blob { len_bytes: 1 }),
+            (all[14], T::VarChar { bytes: 60_000 }),
+        ];
+        for from in all {
+            for to in all {
+                let wanted = from == to || wider.contains(&(from, to));
+                assert_eq!(holds(from, to, Some("latin1")), wanted, "{from:?} {to:?}");
+            }
+            assert!(holds(from, from, None) && column(None, None).holds(from));
+        }
+        // Without the zeros at its end.
+        assert!(!holds(all[12], all[13], None) && holds(all[13], all[14], None));
+        for (from, to) in wider {
+            assert!(holds(from, to, Some("latin1")), "{from:?} {to:?}");
+        }
+        for (from, to) in narrower {
+            assert!(!holds(from, to, Some("latin1")), "{from:?} {to:?}");
+        }
     }
 
     #[test]

@@ -248,7 +248,7 @@ impl<'a> Fold<'a> {
             let expect = Expect {
                 rows: Some(u64::MAX),
                 note: note(gtid, self.table, Change::Update, b""),
-                mend: None,
+                mend: Vec::new(),
                 look: None,
             };
             writer.add(b"DO 0", expect);
@@ -314,7 +314,7 @@ impl<'a> Fold<'a> {
                 let expect = Expect {
                     rows: Some(std::mem::take(count)),
                     note: note(gtid, table, Change::Delete, b""),
-                    mend: None,
+                    mend: Vec::new(),
                     look: None,
                 };
                 writer.add(text, expect);
@@ -384,7 +384,7 @@ impl<'a> Fold<'a> {
                 let expect = Expect {
                     rows: Some(2 * std::mem::take(count)),
                     note: note(gtid, table, Change::Update, b""),
-                    mend: None,
+                    mend: Vec::new(),
                     look: None,
                 };
                 writer.add(text, expect);

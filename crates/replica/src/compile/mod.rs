@@ -22,6 +22,7 @@ mod compare;
 mod event;
 mod fold;
 mod images;
+mod invoker;
 mod load;
 mod reads;
 mod rows;
@@ -257,8 +258,8 @@ pub struct Expect {
     pub rows: Option<u64>,
     /// Which row.
     pub note: Note,
-    /// Puts the row into the state that it has after the change, whatever it is now.
-    pub mend: Option<Vec<u8>>,
+    /// Statements that put the row into the state that it has after the change, whatever it is now.
+    pub mend: Vec<Vec<u8>>,
     /// A question that says in which columns the row differs from what it was on the source, if more
     /// than its key is compared; no row if it is missing.
     pub look: Option<Vec<u8>>,

@@ -12,6 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::event::on_replica;
 use super::fold::Fold;
 use super::images::Origin;
+use super::invoker;
 use super::load::Files;
 use super::statement::{Before, cut_off, is_announced, lacks, wording};
 use super::writer::Writer;
@@ -134,6 +135,13 @@ fn other_signs(
     }
 }
 
+/// Whether all values are here what they are on the source. The server's own applier refuses others, or converts
+/// them as it is told to.
+fn kept(table: &TableInfo, types: &[ColumnType]) -> bool {
+    let mut both = table.columns.iter().zip(types);
+    both.all(|(column, kind)| column.generated || column.holds(*kind))
+}
+
 fn mapped(
     map: &TableMap<'_>,
     tables: Option<&Tables>,
@@ -150,7 +158,8 @@ fn mapped(
         let fit = table.plain
             && !by_event
             && table.columns.len() == types.len()
-            && types.iter().all(|t| is_fit(*t));
+            && types.iter().all(|t| is_fit(*t))
+            && kept(table, &types);
         let said = map.metadata(&types, flavour).ok()?;
         let same = said.names.is_none_or(|names| {
             let mut both = names.iter().zip(&table.columns);
@@ -496,6 +505,10 @@ pub(super) fn pieces<'a>(
                             return Err(unsupported(why));
                         }
                         if let Some(changed) = on_replica(text).map_err(unsupported)? {
+                            *text = changed;
+                        }
+                        let named = invoker::named(text, query.status(), how);
+                        if let Some(changed) = named.map_err(|why| unsupported(&why))? {
                             *text = changed;
                         }
                         pieces.push(Piece::Statement(op));

@@ -16,6 +16,10 @@ const TEXT_MAX: usize = 1 << 30;
 /// A bit of sql_mode.
 pub(super) const NO_BACKSLASH_ESCAPES: u64 = 1 << 20;
 
+/// The same: directories that a statement names for a table are left out. Where they would be is the
+/// target's own affair.
+const NO_DIR_IN_CREATE: u64 = 1 << 7;
+
 /// Bits of a statement's flags, and the variables that they are.
 const SWITCHES: [(u32, &str, bool); 7] = [
     (0x400_0000, "foreign_key_checks", false),
@@ -38,6 +42,8 @@ pub struct Collations {
     has_defaults: bool,
     /// It has `system_versioning_insert_history`.
     pub(crate) has_history: bool,
+    /// Its own `sql_mode` has NO_DIR_IN_CREATE.
+    no_directories: bool,
 }
 
 impl Collations {
@@ -47,6 +53,7 @@ impl Collations {
             names: all.into_iter().map(|(n, a, b)| (n, (a, b))).collect(),
             has_defaults: false,
             has_history: false,
+            no_directories: false,
         }
     }
 
@@ -64,6 +71,15 @@ impl Collations {
     pub fn with_history(self, has_history: bool) -> Collations {
         Collations {
             has_history,
+            ..self
+        }
+    }
+
+    /// The same for a target that puts tables into no other directories, whatever a statement says.
+    #[must_use]
+    pub fn without_directories(self, no_directories: bool) -> Collations {
+        Collations {
+            no_directories,
             ..self
         }
     }
@@ -239,7 +255,13 @@ impl Before {
                         }
                     }
                 }
-                StatusVar::SqlMode(mode) => sets.add(&format!("sql_mode={mode}")),
+                StatusVar::SqlMode(mode) => {
+                    let own = match collations.no_directories {
+                        true => NO_DIR_IN_CREATE,
+                        false => 0,
+                    };
+                    sets.add(&format!("sql_mode={}", mode | own));
+                }
                 StatusVar::AutoIncrement(by, from) => (increment, offset) = (by, from),
                 StatusVar::Charset(client, connection, server) => {
                     sets.add(&format!("character_set_client={client}"));
@@ -511,6 +533,33 @@ mod tests {
         ];
         assert!(text.starts_with(&wanted.concat()), "{text}");
         assert!(!before.texts && before.setup.is_empty());
+    }
+
+    /// What the target does with directories of tables stays its own affair.
+    #[test]
+    fn directories_of_tables() {
+        let gtid: Gtid = "0-1-1".parse().expect("a GTID");
+        for (own, theirs, wanted) in [
+            (false, 6, 6),
+            (true, 6, 134),
+            (true, 134, 134),
+            (false, 134, 134),
+        ] {
+            let all = Collations::default().without_directories(own);
+            let status = [1, theirs, 0, 0, 0, 0, 0, 0, 0];
+            let raw = crate::compile::tests::query_with("CREATE TABLE t (a INT)", "d", &status);
+            let format = dromon_binlog::Format::unknown();
+            let event = Event::parse_unverified(&raw, format.checksum()).expect("whole");
+            let Ok(dromon_binlog::Payload::Query(query)) = event.decode(&format) else {
+                panic!("a statement");
+            };
+            let made = Before::default().statement(&query, &event, gtid, &all);
+            let Ok(Op::Statement { setup, .. }) = made else {
+                panic!("a statement");
+            };
+            let text = String::from_utf8_lossy(&setup);
+            assert!(text.contains(&format!("SET sql_mode={wanted},")), "{text}");
+        }
     }
 
     /// What a text compares by without saying so.

@@ -3,7 +3,9 @@
 mod binlog;
 mod counter;
 mod last;
+mod mending;
 mod numbers;
+mod types;
 
 use std::sync::Arc;
 
@@ -459,38 +461,18 @@ fn events_are_made_not_to_run() {
     assert_eq!(String::from_utf8_lossy(text), wanted);
 }
 
-/// What puts an update right whose key changes leaves no row at the old key.
+/// Whoever locked himself out on the source did not lock out the replica.
 #[test]
-fn mending_an_update_of_a_key() {
-    let (collations, filter) = (Collations::default(), Filter::default());
-    let options = Options {
-        style: Style::Single,
-        filter: &filter,
-        compare: Compare::Key,
-        packet_max: 1 << 20,
-        longest: 16 << 20,
-        collations: &collations,
-        whole: false,
-        events: true,
-        computed: false,
+fn the_current_user_is_the_sources() {
+    let status = b"\x0b\x03app\x09localhost";
+    let text = "ALTER USER CURRENT_USER() ACCOUNT LOCK";
+    let statements = vec![vec![query_with(text, "d", status)]];
+    let ops = steps(statements, Style::Folded, &Filter::default(), Compare::Key);
+    let [Op::Statement { text, .. }] = &ops[..] else {
+        panic!("{ops:?}");
     };
-    let (a, b) = (Some("a"), Some("b"));
-    let update = |to| unit(vec![rows("plain", &[(Some((1, a)), Some((to, b)))])]);
-    let mend = |unit: &Unit| match &compile(unit, &options).expect("it can be compiled")[..] {
-        [Op::Rows { expects, .. }] => {
-            let mend = expects[0].mend.as_deref().unwrap_or_default();
-            String::from_utf8_lossy(mend).into_owned()
-        }
-        other => panic!("{other:?}"),
-    };
-    let insert = |id| {
-        format!(
-            "INSERT INTO `d`.`plain`(`id`,`v`)VALUES({id},'b')ON DUPLICATE KEY UPDATE `id`=VALUES(`id`),`v`=VALUES(`v`)"
-        )
-    };
-    assert_eq!(mend(&update(1)), insert(1));
-    let both = format!("DELETE FROM `d`.`plain` WHERE `id`=1;{}", insert(2));
-    assert_eq!(mend(&update(2)), both);
+    let wanted = "ALTER USER `app`@`localhost` ACCOUNT LOCK";
+    assert_eq!(String::from_utf8_lossy(text), wanted);
 }
 
 #[test]

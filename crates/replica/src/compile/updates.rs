@@ -261,7 +261,7 @@ pub(super) fn write(
         let expect = Expect {
             rows: Some(taken as u64),
             note: note(gtid, table, Change::Update, b""),
-            mend: None,
+            mend: Vec::new(),
             look: None,
         };
         writer.add(&text, expect);

@@ -120,7 +120,7 @@ impl<'o> Writer<'o> {
             let expect = Expect {
                 rows: None,
                 note: nothing,
-                mend: None,
+                mend: Vec::new(),
                 look: None,
             };
             self.add(text.as_bytes(), expect);
@@ -138,7 +138,7 @@ impl<'o> Writer<'o> {
                     change: None,
                     key: String::from_utf8_lossy(&own.name).into_owned(),
                 },
-                mend: None,
+                mend: Vec::new(),
                 look: None,
             };
             self.add(text, expect);
@@ -192,12 +192,10 @@ impl<'o> Writer<'o> {
         put_insert_head(&mut text, table);
         text.extend_from_slice(&values);
         let mut key = Vec::new();
-        let mut mend = None;
+        let mut mend = Vec::new();
         if single {
             put_where(&mut key, table, types, after, &table.key)?;
-            let mut all = text.clone();
-            put_on_duplicate(&mut all, table, |_| true);
-            mend = Some(all);
+            mend = mending(table, types, None, after)?;
         }
         self.add(
             &text,
@@ -277,23 +275,10 @@ impl<'o> Writer<'o> {
         text.extend_from_slice(b" WHERE ");
         text.extend_from_slice(&condition);
         let mut key = Vec::new();
-        let mut mend = None;
+        let mut mend = Vec::new();
         if self.options.style == Style::Single {
             put_where(&mut key, table, types, before, &table.key)?;
-            let mut all = Vec::new();
-            if table.key.iter().any(|n| before[*n] != after[*n]) {
-                // The source has no row at the old key any more.
-                all.extend_from_slice(b"DELETE FROM ");
-                all.extend_from_slice(&table.quoted);
-                all.extend_from_slice(b" WHERE ");
-                all.extend_from_slice(&key);
-                all.push(b';');
-            }
-            all.extend_from_slice(b"INSERT INTO ");
-            put_insert_head(&mut all, table);
-            put_values(&mut all, table, types, after)?;
-            put_on_duplicate(&mut all, table, |_| true);
-            mend = Some(all);
+            mend = mending(table, types, Some(before), after)?;
         }
         let look = self.look(table, types, before, &others)?;
         self.add(
@@ -322,14 +307,10 @@ impl<'o> Writer<'o> {
         text.extend_from_slice(b" WHERE ");
         text.extend_from_slice(&condition);
         let mut key = Vec::new();
-        let mut mend = None;
+        let mut mend = Vec::new();
         if self.options.style == Style::Single {
             put_where(&mut key, table, types, before, &table.key)?;
-            let mut all = b"DELETE FROM ".to_vec();
-            all.extend_from_slice(&table.quoted);
-            all.extend_from_slice(b" WHERE ");
-            all.extend_from_slice(&key);
-            mend = Some(all);
+            mend = vec![removing(table, &key)];
         }
         let look = self.look(table, types, before, &others)?;
         self.add(
@@ -343,6 +324,81 @@ impl<'o> Writer<'o> {
         );
         Ok(())
     }
+}
+
+fn removing(table: &TableInfo, key: &[u8]) -> Vec<u8> {
+    [b"DELETE FROM ", &table.quoted[..], b" WHERE ", key].concat()
+}
+
+/// What makes `after` of a row, wherever it stands now: at its key, at the one of `before`, or nowhere.
+fn mending(
+    table: &TableInfo,
+    types: &[ColumnType],
+    before: Option<&Cells<'_>>,
+    after: &Cells<'_>,
+) -> Result<Vec<Vec<u8>>, Unfit> {
+    let moved = before.filter(|before| table.key.iter().any(|n| before[*n] != after[*n]));
+    let condition = |image: &Cells<'_>| {
+        let mut key = Vec::new();
+        put_where(&mut key, table, types, image, &table.key)?;
+        Ok(key)
+    };
+    let mut all = Vec::new();
+    let mut insert = b"INSERT INTO ".to_vec();
+    put_insert_head(&mut insert, table);
+    if table.unique.is_empty() && !table.related {
+        if let Some(before) = moved {
+            // The source has no row at the old key any more.
+            all.push(removing(table, &condition(before)?));
+        }
+        put_values(&mut insert, table, types, after)?;
+        put_on_duplicate(&mut insert, table, |_| true);
+        all.push(insert);
+        return Ok(all);
+    }
+    // A row that is found by another unique key is another one, which must stay as it is; and others may refer
+    // to this one, which would go with it.
+    for image in moved.into_iter().chain([after]) {
+        let mut update = b"UPDATE ".to_vec();
+        update.extend_from_slice(&table.quoted);
+        update.extend_from_slice(b" SET ");
+        let columns = table.columns.iter().enumerate();
+        for (nth, (n, column)) in columns.filter(|(_, c)| !c.generated).enumerate() {
+            if nth > 0 {
+                update.push(b',');
+            }
+            put_name(&mut update, column.name.as_bytes());
+            update.push(b'=');
+            put_cell(
+                &mut update,
+                types[n],
+                after[n],
+                column.unsigned,
+                Text::Stored,
+            )?;
+        }
+        update.extend_from_slice(b" WHERE ");
+        update.extend_from_slice(&condition(image)?);
+        all.push(update);
+    }
+    let mut values = Vec::new();
+    put_values(&mut values, table, types, after)?;
+    let head = insert.strip_suffix(b"VALUES").unwrap_or(&insert);
+    let none = [&b"NOT EXISTS(SELECT 1 FROM "[..], &table.quoted, b" WHERE "].concat();
+    let values = values.strip_prefix(b"(").and_then(|v| v.strip_suffix(b")"));
+    all.push(
+        [
+            head,
+            b"SELECT ",
+            values.unwrap_or_default(),
+            b" FROM DUAL WHERE ",
+            &none,
+            &condition(after)?,
+            b")",
+        ]
+        .concat(),
+    );
+    Ok(all)
 }
 
 pub(super) fn put_cell(

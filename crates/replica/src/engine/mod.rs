@@ -349,6 +349,9 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     let collations = collations
         .with_defaults(has("character_set_collations")?)
         .with_history(has("system_versioning_insert_history")?);
+    let own = control.one("SELECT @@global.sql_mode")?;
+    let no_directories = own.is_some_and(|mode| mode.contains("NO_DIR_IN_CREATE"));
+    let collations = collations.without_directories(no_directories);
     let packet_max = control.one("SELECT @@max_allowed_packet")?;
     let packet_max = packet_max
         .and_then(|n| n.parse::<usize>().ok())

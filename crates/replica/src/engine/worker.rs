@@ -218,8 +218,8 @@ impl Worker {
                         the table with the source's (CHECKSUM TABLE). Put the row right; or set difference = repair: it becomes what \
                         it is on the source, and is counted; or copy the table anew. With compare = key such rows are overwritten."
                         .to_owned(),
-                    true => "Put the target right, or set difference = repair for rows that are missing or there already.".to_owned(),
-                    false => "Put the target right and start again.".to_owned(),
+                    true if self.settings.difference == Difference::Stop => "Put the target right, or set difference = repair for rows that are missing or there already.".to_owned(),
+                    _ => "Put the target right and start again.".to_owned(),
                 },
             ),
         };
@@ -650,7 +650,7 @@ impl Worker {
                 .find_map(|(a, e)| check(a, e).err()),
             Err(error) => {
                 let trouble = Trouble::from(error);
-                let of = expects.iter().find(|expect| expect.mend.is_some());
+                let of = expects.iter().find(|expect| !expect.mend.is_empty());
                 let trouble = match of.or(expects.first()) {
                     Some(expect) => trouble.of_row(&expect.note),
                     None => trouble,
@@ -664,13 +664,14 @@ impl Worker {
         let Some(wrong) = wrong else {
             return Ok(());
         };
-        let Some((mend, note)) = expects
-            .iter()
-            .find_map(|e| Some((e.mend.as_ref()?, &e.note)))
-        else {
+        let mut row = expects.iter().filter(|expect| !expect.mend.is_empty());
+        let Some(Expect { mend, note, .. }) = row.next() else {
             return Err(wrong);
         };
-        self.session.client.query(mend)?;
+        for statement in mend {
+            let mended = self.session.client.query(statement);
+            mended.map_err(|error| Trouble::from(error).of_row(note))?;
+        }
         let counted = self
             .progress
             .counters
@@ -728,6 +729,7 @@ impl Worker {
         match done {
             Ok(()) => Ok(()),
             Err(Trouble::Error(code, text)) => {
+                let text = trouble::of_events(code, text);
                 Err(Trouble::Error(code, format!("{}: {text}", of_row(note))))
             }
             Err(trouble) => Err(trouble),

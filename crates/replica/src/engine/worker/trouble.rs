@@ -13,6 +13,10 @@ const TRANSIENT: [u16; 6] = [LOCK_WAIT, 1213, 1317, 1969, 1040, 1020];
 const LOCK_WAIT: u16 = 1205;
 /// An option of the server forbids a statement; the text names the option.
 const OPTION_FORBIDS: u16 = 1290;
+/// A role is granted by an account that has it, but cannot give it away; the text names that account.
+const NO_ADMIN: u16 = 1698;
+/// What a client is told if rows by BINLOG do not fit a table.
+const UNKNOWN: u16 = 1105;
 /// Warnings of values that do not fit, or cannot be read, which are errors where a session is strict.
 const CUT: [u16; 16] = [
     1139, 1256, 1259, 1264, 1265, 1292, 1300, 1301, 1366, 1406, 1411, 1441, 1916, 1918, 1958, 1977,
@@ -93,7 +97,22 @@ pub(super) fn of_statement(code: u16, text: String, secret: bool) -> String {
              SET GLOBAL strict_password_validation = OFF there)"
         ),
         OPTION_FORBIDS => text,
+        NO_ADMIN => format!(
+            "{text} (of all privileges none gives a role away, only the role itself does: GRANT role TO target_user WITH ADMIN OPTION on the target, \
+             by an account that has it so; if there is none, by a row of mysql.roles_mapping, and FLUSH PRIVILEGES)"
+        ),
         _ if secret => format!("error {code}"),
+        _ => text,
+    }
+}
+
+/// What the target said of rows by BINLOG.
+pub(super) fn of_events(code: u16, text: String) -> String {
+    match code {
+        UNKNOWN => format!(
+            "{text} (the target tells a client no more: mostly a column of the table has another type there than on the source, to which its \
+             slave_type_conversions does not let it convert)"
+        ),
         _ => text,
     }
 }

@@ -69,5 +69,57 @@ fn options_that_forbid_a_statement_are_named() {
         other.contains("--skip-grant-tables") && !other.contains("SET GLOBAL"),
         "{other}"
     );
+    let role = why(1698, "Access denied for user 'dromon'@'%'");
+    assert!(
+        role.contains("'dromon'@'%' (") && role.contains("GRANT role TO target_user WITH ADMIN"),
+        "{role}"
+    );
     assert!(!why(1064, "near '*geheim'").contains("geheim"));
+}
+
+/// A row that cannot be put right, as another one has its unique value, is named.
+#[test]
+fn what_cannot_be_repaired_is_named() {
+    let fake = Fake::new(|text| match text {
+        _ if text.starts_with("INSERT INTO `d`.`unique`") => Some(Reply::Fail(1062)),
+        _ if text.starts_with("UPDATE `d`.`unique`") => Some(Reply::Done(0)),
+        other => epoch(other),
+    });
+    let insert = rows("unique", &[(None, Some((1, Some("a"))))]);
+    let End::Fatal(why) = applied(&fake, &["difference=repair"], unit(vec![insert])) else {
+        panic!("it must stop");
+    };
+    assert!(
+        why.contains("the insert into d.unique where `id`=1 (0-1-1)"),
+        "{why}"
+    );
+    assert!(!why.contains("difference = repair"), "{why}");
+    let done = fake.done();
+    assert!(
+        done.iter().any(|text| text.contains("WHERE NOT EXISTS")),
+        "{done:?}"
+    );
+}
+
+/// A server says only in its own threads that a column's type does not fit.
+#[test]
+fn events_that_do_not_fit_are_explained() {
+    let why = |code: u16| {
+        let fake = Fake::new(move |text| match text {
+            // Not the description of their format, which the unit does not have.
+            _ if text.starts_with("BINLOG") && text.len() > 40 => Some(Reply::Fail(code)),
+            other => epoch(other),
+        });
+        let insert = unit(vec![rows("keyless", &[(None, Some((1, Some("a"))))])]);
+        match applied(&fake, &[], insert) {
+            End::Fatal(why) => why,
+            end => panic!("it must stop: {end:?}"),
+        }
+    };
+    let fit = why(1105);
+    assert!(
+        fit.contains("the rows of d.keyless (0-1-1)") && fit.contains("slave_type_conversions"),
+        "{fit}"
+    );
+    assert!(!why(1032).contains("slave_type_conversions"));
 }

@@ -1,0 +1,82 @@
+//! Columns that have another type here than on the source.
+
+use super::*;
+
+/// Inserts a row of an INT and a column with this type and metadata, whose value is `bytes`.
+fn of(kind: u8, meta: &[u8], bytes: &[u8]) -> Vec<Raw> {
+    let mut map = vec![7, 0, 0, 0, 0, 0, 1, 0, 1, b'd', 0, 5];
+    map.extend_from_slice(b"plain");
+    map.extend_from_slice(&[0, 2, 3, kind, meta.len() as u8]);
+    map.extend_from_slice(meta);
+    map.push(2);
+    let mut row = vec![7, 0, 0, 0, 0, 0, 1, 0, 2, 3, 0, 1, 0, 0, 0];
+    row.extend_from_slice(bytes);
+    vec![event(19, &map), event(23, &row)]
+}
+
+/// The step that comes of it where the column is of the type `stored`.
+fn made(statement: Vec<Raw>, stored: ColumnType, charset: Option<&str>) -> String {
+    let mut info = table("plain");
+    info.columns[1].stored = Some(stored);
+    info.columns[1].charset = charset.map(str::to_owned);
+    let mut unit = unit(vec![statement]);
+    unit.tables = Arc::new(Tables::of([(TableName::new("d", "plain"), info)]));
+    let ops = steps_of(&unit, Style::Folded, &Filter::default(), Compare::Changed);
+    let [(text, _)] = &shown(ops)[..] else {
+        panic!("one step");
+    };
+    text.clone()
+}
+
+/// The server refuses them, or converts them as it is told to.
+#[test]
+fn of_another_type_by_binlog() {
+    let (latin1, decimal) = (Some("latin1"), |precision, scale| ColumnType::Decimal {
+        precision,
+        scale,
+    });
+    let enumerated = || of(254, &[247, 1], &[2]);
+    let set = || of(254, &[248, 1], &[2]);
+    let bits = || of(16, &[0, 1], &[65]);
+    let timestamp = || of(17, &[0], &[0x65, 0, 0, 0]);
+    let datetime = || of(18, &[0], &[0x99, 0xb2, 0xc2, 0xc0, 0]);
+    let number = || of(246, &[10, 4], &[0x80, 0, 1, 0, 1]);
+    let double = || of(5, &[8], &1.5f64.to_le_bytes());
+    let text = ColumnType::VarChar { bytes: 20 };
+    for (statement, stored, charset) in [
+        (enumerated(), text, latin1),
+        (set(), text, latin1),
+        (bits(), text, latin1),
+        (timestamp(), ColumnType::DateTime { fraction: 0 }, None),
+        (datetime(), ColumnType::Timestamp { fraction: 0 }, None),
+        (datetime(), ColumnType::Date, None),
+        (number(), decimal(10, 2), None),
+        (double(), ColumnType::Float, None),
+        (
+            of(15, &[21, 0], b"\x01a"),
+            ColumnType::VarChar { bytes: 20 },
+            latin1,
+        ),
+    ] {
+        let text = made(statement, stored, charset);
+        assert_eq!(text, "BINLOG d.plain 0-1-1", "{stored:?}");
+    }
+    for (statement, stored, charset, wanted) in [
+        (enumerated(), ColumnType::Enum { bytes: 1 }, None, "2"),
+        (set(), ColumnType::Set { bytes: 2 }, None, "2"),
+        (bits(), ColumnType::Bit { bits: 8 }, None, "65"),
+        (
+            timestamp(),
+            ColumnType::Timestamp { fraction: 3 },
+            None,
+            "'2023-09-12 06:06:56'",
+        ),
+        (number(), decimal(12, 4), None, "1.0001"),
+        (double(), ColumnType::Double, None, "1.5e0"),
+        (of(15, &[9, 0], b"\x01a"), text, latin1, "'a'"),
+    ] {
+        let text = made(statement, stored, charset);
+        let insert = format!("INSERT INTO `d`.`plain`(`id`,`v`)VALUES(1,{wanted}) -- 1");
+        assert_eq!(text, insert, "{stored:?}");
+    }
+}
