@@ -359,10 +359,7 @@ impl Node {
                 name, &address, bootstrap, &settings, position, uuid, raft_id, log,
             )
         };
-        let first = match self
-            .forget_log
-            .swap(false, std::sync::atomic::Ordering::Relaxed)
-        {
+        let first = match self.forget_log.swap(false, Relaxed) {
             true => OwnLog::Forget,
             false => OwnLog::Resume,
         };
@@ -718,8 +715,7 @@ impl Node {
         *lock(&self.cut_asked) = found.state.cut();
         *lock(&self.digests) = Digests::default();
         *lock(&self.primary_lost) = None;
-        self.engine_failed
-            .store(false, std::sync::atomic::Ordering::Relaxed);
+        self.engine_failed.store(false, Relaxed);
         self.flow.clear();
         lock(&self.holders).0.clear();
         *lock(&self.own_slow) = Default::default();
