@@ -21,6 +21,8 @@ const BAD_WORDS: &[&str] = &[
     "mariadbd got exception",
     "Inconsistent by consensus",
     "Inconsistency detected",
+    // With whatever reason.
+    "This node leaves the cluster",
     "Assertion failure",
     "panicked at",
     // As our library says it, and what comes of it.

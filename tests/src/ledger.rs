@@ -294,7 +294,8 @@ pub fn hold_against(cluster: &Cluster, db: &str, told: &Told) -> anyhow::Result<
     Ok(())
 }
 
-fn compare(told: &Told, there: &BTreeSet<i64>) -> anyhow::Result<()> {
+/// Holds the rows that are there against what clients were told of them.
+pub fn compare(told: &Told, there: &BTreeSet<i64>) -> anyhow::Result<()> {
     let some = |ids: &mut dyn Iterator<Item = &i64>| -> Vec<i64> { ids.copied().collect() };
     let lost = some(&mut told.acknowledged.difference(there));
     ensure!(

@@ -1,7 +1,7 @@
 //! Statements of all kinds, drawn by lot, while clients are killed: what no scenario thought of.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use super::floors::{Floor, Floors};
 use super::set_up;
 use crate::check;
 use crate::harness::Case;
+use crate::ledger::{self, Told};
 use crate::load::{self, DEADLOCK, RECORD_CHANGED, STATEMENT_LIMIT, Session, Sql};
 use crate::rng::Rng;
 
@@ -63,6 +64,8 @@ const TABLES: &[&str] = &[
     "CREATE TABLE typed (id INT PRIMARY KEY, u UUID, j JSON, e ENUM ('a', 'b'), s SET ('x', 'y'), d DECIMAL (20, 6), \
      at TIMESTAMP (6) NULL, lb LONGBLOB, UNIQUE KEY (u))",
     "CREATE TABLE wide (id INT AUTO_INCREMENT PRIMARY KEY, k INT, pad CHAR(200), KEY (k))",
+    // One row for each transaction of several statements: what its client was told is held against it.
+    "CREATE TABLE said (id BIGINT PRIMARY KEY)",
     "CREATE TRIGGER told_i AFTER INSERT ON told FOR EACH ROW INSERT INTO told_log (w, op) VALUES (NEW.v, 'i')",
     "CREATE TRIGGER told_u AFTER UPDATE ON told FOR EACH ROW INSERT INTO told_log (w, op) VALUES (NEW.v, 'u')",
     "CREATE TRIGGER told_d AFTER DELETE ON told FOR EACH ROW DELETE FROM told_log WHERE w = OLD.v",
@@ -207,6 +210,9 @@ struct Client {
     /// Which it is, by node and among all.
     place: (usize, usize),
     clients: Clients,
+    /// What the transactions of all clients were told, and the next one's row.
+    told: Arc<Mutex<Told>>,
+    next: Arc<AtomicI64>,
     single: Floor,
     whole: Floor,
 }
@@ -275,9 +281,21 @@ impl Client {
             session.exec("ROLLBACK")?;
             return Ok(());
         }
-        session.exec("COMMIT")?;
-        self.whole.one();
-        Ok(())
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let said = session
+            .exec(&format!("INSERT INTO said VALUES ({id})"))
+            .and_then(|_| session.exec("COMMIT"));
+        let told = || self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let Err(error) = said else {
+            told().acknowledged.insert(id);
+            self.whole.one();
+            return Ok(());
+        };
+        match load::code(&error) {
+            Some(DEADLOCK | RECORD_CHANGED) => told().refused.insert(id),
+            _ => told().unknown.insert(id),
+        };
+        Err(error)
     }
 
     fn run(&self, seed: u64, stop: &AtomicBool) -> anyhow::Result<u64> {
@@ -347,6 +365,7 @@ pub fn mixture(case: &mut Case) -> anyhow::Result<()> {
     set_up(case, TABLES)?;
     let stop = Arc::new(AtomicBool::new(false));
     let clients = Clients::default();
+    let (told, next) = (Arc::<Mutex<Told>>::default(), Arc::<AtomicI64>::default());
     let mut floors = Floors::default();
     let threads: Vec<_> = (0..CLIENTS)
         .map(|number| {
@@ -356,6 +375,8 @@ pub fn mixture(case: &mut Case) -> anyhow::Result<()> {
                 db: case.db.clone(),
                 place: (index, number),
                 clients: Arc::clone(&clients),
+                told: Arc::clone(&told),
+                next: Arc::clone(&next),
                 single: floors.of(index, "single statements"),
                 whole: floors.of(index, "transactions"),
             };
@@ -402,8 +423,17 @@ pub fn mixture(case: &mut Case) -> anyhow::Result<()> {
     ensure!(failures.is_empty(), "{}", failures.join("\n    and "));
     check::settled(&case.cluster(), &case.db)?;
     check::whole(&case.cluster())?;
+    let told = std::mem::take(&mut *told.lock().unwrap_or_else(PoisonError::into_inner));
+    for index in 0..3 {
+        let rows: Vec<i64> = case.session(index)?.rows("SELECT id FROM said")?;
+        let there: BTreeSet<i64> = rows.into_iter().collect();
+        ledger::compare(&told, &there).with_context(|| case.node(index).name())?;
+    }
     floors.are_reached(case.options.seconds)?;
     ensure!(killed > 0, "nobody was killed");
-    case.note(format!("{done} steps, {killed} kills; {}", floors.words()));
+    case.note(format!(
+        "{done} steps, {killed} kills; {told}; {}",
+        floors.words()
+    ));
     Ok(())
 }

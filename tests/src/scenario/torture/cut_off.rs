@@ -13,6 +13,7 @@ use super::origin::{How, Large, fill, small_ones};
 use super::{Needs, all_back, seconds, started};
 use crate::check;
 use crate::harness::Case;
+use crate::load::Session;
 use crate::rng::Rng;
 
 /// Until the one cut off and the others know.
@@ -57,6 +58,10 @@ pub fn amid_large(case: &mut Case) -> anyhow::Result<()> {
         "a part waited for its place in {waited} of {} rounds",
         case.options.rounds
     ));
+    ensure!(
+        waited > 0 || case.options.rounds < 4,
+        "nothing waited for its place in any round: what this is for was not tried"
+    );
     Ok(())
 }
 
@@ -103,18 +108,32 @@ fn once(
         parts >= wanted,
         "it was over when only {parts} parts of it had been seen: nothing was cut off amid it; it must be larger"
     );
-    let ended = match large.ended() {
+    let told = large.ended();
+    check::nothing_open(cluster, KNOWN)?;
+    check::settled(cluster, &case.db)?;
+    let changed: i64 = Session::open(cluster.node(other), &case.db, 0)?
+        .one(&format!("SELECT COUNT(*) FROM big WHERE v = {}", round + 1))?
+        .context("no count")?;
+    let rows = case.options.large_rows;
+    ensure!(
+        explains(told.is_ok(), changed as u64, rows),
+        "{changed} of {rows} rows have what the large one wrote, whose client was told {told:?}"
+    );
+    let ended = match told {
         Ok(()) => "committed".to_owned(),
         Err(e) => format!("did not: {e:#}"),
     };
-    check::nothing_open(cluster, KNOWN)?;
-    check::settled(cluster, &case.db)?;
     Ok(Seen {
         parts,
         waits,
         back,
         ended,
     })
+}
+
+/// Whether `changed` of `rows` rows may be what a client left that was told so.
+fn explains(committed: bool, changed: u64, rows: u64) -> bool {
+    changed == rows || changed == 0 && !committed
 }
 
 /// From when it is cut off until it is back: whether a part waits there, and how long it
@@ -149,4 +168,15 @@ fn away(
     }
     all_back(cluster)?;
     Ok((waits, healed.elapsed()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_it_is_never_right() {
+        assert!(explains(true, 10, 10) && explains(false, 10, 10) && explains(false, 0, 10));
+        assert!(!explains(true, 0, 10) && !explains(true, 4, 10) && !explains(false, 4, 10));
+    }
 }
