@@ -112,6 +112,15 @@ pub enum Part {
     Drops(Seqno),
 }
 
+/// What the clients of one node got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// Acknowledged transactions.
+    pub writes: u64,
+    /// Answered reads.
+    pub reads: u64,
+}
+
 /// Everything the oracles know.
 #[derive(Debug)]
 pub struct Oracles {
@@ -128,6 +137,8 @@ pub struct Oracles {
     /// Client transactions that their node took back before it sent them.
     taken_back: BTreeSet<u64>,
     acked_ever: usize,
+    /// Of each slot, what was acknowledged to its clients, and reads that they were answered.
+    served: BTreeMap<usize, Served>,
     given_up: u64,
     large: LargeCounts,
 }
@@ -208,6 +219,7 @@ impl Default for Oracles {
             last_txn: 0,
             taken_back: BTreeSet::new(),
             acked_ever: 0,
+            served: BTreeMap::new(),
             given_up: 0,
             large: LargeCounts::default(),
         }
@@ -303,6 +315,11 @@ impl Oracles {
     /// Transactions acknowledged.
     pub fn acked_count(&self) -> usize {
         self.acked_ever
+    }
+
+    /// What the clients of `slot` got.
+    pub fn served(&self, slot: usize) -> Served {
+        self.served.get(&slot).copied().unwrap_or_default()
     }
 
     /// Acknowledged transactions that a forced recovery gave up.
@@ -503,6 +520,7 @@ impl Oracles {
     /// A client was told that its transaction has committed.
     pub fn acked(&mut self, slot: usize, txn: u64, place: Option<Place>) {
         self.acked_ever += 1;
+        self.served.entry(slot).or_default().writes += 1;
         let present = self.lines.len() - 1;
         if self.cursors.get(&slot).is_some_and(|c| c.line < present) {
             let what = format!(
@@ -597,6 +615,7 @@ impl Oracles {
 
     /// A client read at `seqno`.
     pub fn read_done(&mut self, slot: usize, floor: ReadFloor, seqno: Seqno) {
+        self.served.entry(slot).or_default().reads += 1;
         if seqno < floor.seqno && self.same_line(slot, floor) {
             let what = format!(
                 "a read on node {slot} saw the database at seqno {seqno}, but seqno {} had been \

@@ -86,11 +86,15 @@ pub enum Plant {
     RowsComeBack,
     /// A witness that leads evicts the last member with data.
     EvictLastData,
+    /// One node refuses whatever its clients write.
+    RefusesWrites,
+    /// One node never answers a read.
+    ReadsUnanswered,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 32] = [
+    pub const ALL: [Plant; 34] = [
         Plant::AckAtPropose,
         Plant::EarlyDurable,
         Plant::DeafToDisk,
@@ -123,6 +127,8 @@ impl Plant {
         Plant::AskerSilent,
         Plant::RowsComeBack,
         Plant::EvictLastData,
+        Plant::RefusesWrites,
+        Plant::ReadsUnanswered,
     ];
 
     /// Kinds of fault that show this one, which others would show in one of a
@@ -172,6 +178,8 @@ impl Plant {
             Plant::AskerSilent => "asker-silent",
             Plant::RowsComeBack => "rows-come-back",
             Plant::EvictLastData => "evict-last-data",
+            Plant::RefusesWrites => "refuses-writes",
+            Plant::ReadsUnanswered => "reads-unanswered",
         }
     }
 }

@@ -19,7 +19,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::database::Image;
 use crate::faults::{Fault, Health, next};
 use crate::node::{Exit, Picture, Process, history};
-use crate::oracle::{Oracle, Violation};
+use crate::oracle::{Oracle, Served, Violation};
 use crate::plant::Plant;
 use crate::rng::Rng;
 use crate::shared::{Counts, Host, Settings, Shared, lock};
@@ -40,7 +40,7 @@ const TURNS: usize = 30;
 const AFTER: Duration = Duration::from_secs(2);
 /// A leader gives a frame up that vanished on an open connection after 3 s. No
 /// network does that, so nothing waits less long for the sake of it.
-const VANISHED: Duration = Duration::from_secs(2);
+const VANISHED: Duration = Duration::from_secs(5);
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
@@ -244,25 +244,55 @@ impl World {
         }
         let healed_us = self.now();
         self.heal_all();
-        let before = self.shared.oracles().acked_count();
+        let before = self.served();
         let mut converged = Duration::ZERO;
         if self.until_settled("after the faults") {
             converged = Duration::from_micros(self.now() - healed_us);
         }
         self.run_for(AFTER);
-        if self.shared.oracles().acked_count() == before {
-            self.run_for(VANISHED);
+        for _ in 0..VANISHED.as_secs() {
+            if self.violated() || self.without_service(&before).is_empty() {
+                break;
+            }
+            self.run_for(Duration::from_secs(1));
         }
         self.shared.clients_on.store(false, Ordering::Relaxed);
         self.standstill.forget();
-        if !self.violated() && self.shared.oracles().acked_count() == before {
-            let what = "nothing was acknowledged after the faults".to_owned();
+        let without = self.without_service(&before);
+        if !self.violated() && !without.is_empty() {
+            let what = format!("after the faults {}", without.join(", "));
             self.shared.oracles().fire(Oracle::Liveness, what);
         }
         if self.until_settled("after the load") {
             self.compare();
         }
         converged
+    }
+
+    /// What the clients of each node got so far.
+    fn served(&self) -> Vec<Served> {
+        let oracles = self.shared.oracles();
+        (0..self.machines.len())
+            .map(|slot| oracles.served(slot))
+            .collect()
+    }
+
+    /// The nodes with data that have acknowledged nothing, or answered no read, since `before`.
+    fn without_service(&self, before: &[Served]) -> Vec<String> {
+        let now = self.served();
+        let mut without = Vec::new();
+        for (slot, (now, before)) in now.iter().zip(before).enumerate() {
+            if self.shared.settings.is_witness(slot) {
+                continue;
+            }
+            if now.writes == before.writes {
+                without.push(format!("n{slot} acknowledged nothing"));
+            }
+            if now.reads == before.reads {
+                without.push(format!("n{slot} answered no read"));
+            }
+        }
+        without
     }
 
     fn health(&self) -> Health {

@@ -127,6 +127,12 @@ fn a_node_that_never_gets_in_is_not_waited_for_for_ever() {
 }
 
 #[test]
+fn a_node_that_serves_nobody_is_seen_though_the_others_do() {
+    fires(Plant::RefusesWrites, Oracle::Liveness, 1, 3, 5);
+    fires(Plant::ReadsUnanswered, Oracle::Liveness, 1, 3, 5);
+}
+
+#[test]
 fn waiting_for_all_members_after_an_outage_is_standing_still() {
     fires(Plant::WaitForAll, Oracle::Standstill, 7, 20, 30);
 }

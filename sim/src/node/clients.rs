@@ -222,8 +222,13 @@ impl Session {
             inner.pending.insert(tag, pending);
             tag
         };
-        if engine.propose(kind::WRITE_SET, tag, body).is_err() {
+        let slot = self.host.slot;
+        if self.shared.planted(Plant::RefusesWrites, slot)
+            || engine.propose(kind::WRITE_SET, tag, body).is_err()
+        {
             self.inner().pending.remove(&tag);
+            // Its client is told that it was rolled back.
+            self.shared.oracles().taken_back(id);
             return;
         }
         if self.shared.planted_everywhere(Plant::AckAtPropose) {
@@ -242,6 +247,9 @@ impl Session {
             return;
         };
         let slot = self.host.slot;
+        if self.shared.planted(Plant::ReadsUnanswered, slot) {
+            return;
+        }
         let began_us = self.shared.now_us();
         let floor = self.shared.oracles().read_begins(slot);
         let deadline = Instant::now() + READ_WAIT;
