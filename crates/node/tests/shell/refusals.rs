@@ -252,20 +252,23 @@ fn a_damaged_log_is_kept_while_no_others_form_a_primary_component() {
 }
 
 #[test]
-fn a_secret_that_cannot_be_used_changes_no_option() {
+fn a_secret_that_cannot_be_used_changes_nothing_from_there_on() {
     run(1, "", LIMIT, |world| {
         let db = world.db(1);
         let node = db.node();
         let before = node.options_text();
         let e = node
-            .set_options("gcs.fc_limit=33;dromon.secret_file=/refused")
+            .set_options("gcs.fc_limit=33;dromon.secret_file=/refused;gcs.fc_factor=0.3")
             .expect_err("the file cannot be used");
         assert!(e.contains("dromon.secret_file=/refused"), "{e}");
-        assert_eq!(node.options_text(), before);
+        // As with any other item that is refused.
+        let limit = |n| format!("gcs.fc_limit = {n}; ");
+        assert!(before.contains(&limit(16)));
+        assert_eq!(node.options_text(), before.replace(&limit(16), &limit(33)));
         assert_eq!(node.settings().secret_file, std::path::PathBuf::new());
-        node.set_options("gcs.fc_limit=33;dromon.secret_file=/good")
+        node.set_options("gcs.fc_limit=34;dromon.secret_file=/good")
             .expect("a file like any other");
-        assert!(node.options_text().contains("gcs.fc_limit = 33; "));
+        assert!(node.options_text().contains(&limit(34)));
         node.set_options("socket.ssl_reload=1").expect("read again");
         let e = node.set_options("socket.ssl_reload=maybe");
         assert!(e.is_err());
