@@ -261,6 +261,7 @@ pub fn outvoted(case: &mut Case) -> anyhow::Result<()> {
     drop(new_database(first, &case.db, &tables)?);
     check::settled(&cluster, &case.db)?;
     case.expect_in_log(2, "Inconsisten");
+    case.expect_in_log(2, "This node leaves the cluster");
 
     // db3 alone lacks a row.
     let mut session = Session::open(third, &case.db, 0)?;
