@@ -32,6 +32,8 @@ const DONOR_RETRY: Duration = Duration::from_secs(1);
 const BYPASS_PATIENCE: Duration = Duration::from_secs(20);
 /// Whose last report is older does not count as there.
 const HEARD: Duration = Duration::from_secs(2);
+/// A donor may be about to report, or to be Synced: until then nobody is told that there is none.
+const UNSAID: Duration = Duration::from_secs(3);
 /// How long nobody is asked for a copy who is not heard: longer than the dead are members.
 const UNHEARD: Duration = Duration::from_secs(60);
 /// How long one waits for somebody to be heard before it looks again.
@@ -308,7 +310,8 @@ impl Node {
             Wanted::Bypass(_) => UNTOUCHED,
         };
         let mut ask_at = Instant::now();
-        let unheard_until = ask_at + UNHEARD;
+        let begun = ask_at;
+        let unheard_until = begun + UNHEARD;
         let mut told = None;
         let mut nobody_since: Option<Instant> = None;
         loop {
@@ -394,6 +397,13 @@ impl Node {
                 continue;
             }
             if matches!(wanted, Wanted::Copy) && self.waits_for_donor(&shared, &own) {
+                if told.is_none() && now >= begun + UNSAID {
+                    self.tell_unsaid();
+                }
+                if now < begun + UNSAID {
+                    ask_at = now + HEARD_RETRY;
+                    continue;
+                }
                 self.tell_in_vain(&mut told, now, &shared, asks_for);
                 ask_at = now + DONOR_RETRY;
                 continue;

@@ -20,16 +20,21 @@ use dromon_order::Start;
 impl Node {
     /// Nobody knows where the data here stands, as the engine did not say so, and why.
     pub(super) fn engine_was_silent(&self, why: &str) {
-        if self.db.told_to_stop() {
-            return; // nobody waited for an answer
-        }
-        self.engine_silent.store(true, Relaxed);
+        // Told to stop, nobody waited for an answer.
+        self.engine_silent.store(!self.db.told_to_stop(), Relaxed);
+        self.note(&format!(
+            "the storage engine does not tell its position: {why}"
+        ));
+    }
+
+    /// Nobody can give this node a copy, and it does not know what its data is.
+    pub(super) fn tell_unsaid(&self) {
         self.warn(&format!(
-            "the storage engine does not tell its position: {why}. As long as nobody can give this node a full copy, its data \
-             and its log stay as they are. If others have the data, it takes a copy from them. If all nodes say so (full \
-             disks, for example), mend that and start them again as usual, without --wsrep-new-cluster; a server whose engine \
-             runs already (wsrep_sst_method=mysqldump) is told its position by --wsrep-start-position=<what mariadbd \
-             --wsrep-recover says>. Do not remove {STATE_FILE}, and do not set safe_to_bootstrap"
+            "the storage engine did not tell its position (see above), and nobody is there who could give this node a full \
+             copy. Until somebody is, its data and its log stay as they are. If all nodes say so (full disks, for example), mend \
+             that and start them again as usual, without --wsrep-new-cluster; a server whose engine runs already \
+             (wsrep_sst_method=mysqldump) is told its position by --wsrep-start-position=<what mariadbd --wsrep-recover \
+             says>. Do not remove {STATE_FILE}, and do not set safe_to_bootstrap"
         ));
     }
 

@@ -307,6 +307,8 @@ fn all_engines_that_say_nothing_cost_no_data() {
             })
         });
         (1..=3).for_each(|n| world.crash(n));
+        let warning = "Warning: the storage engine did not tell its position";
+        assert!((1..=3).all(|n| world.report.times(&format!("n{n}"), warning) == 1));
         for (n, before) in (1..=3).zip(before) {
             assert_eq!(world.state_file(n), before, "node {n}");
         }
