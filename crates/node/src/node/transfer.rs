@@ -305,7 +305,6 @@ impl Node {
             Wanted::Bypass(_) => "the data is untouched; see the messages of the script above",
         };
         let kept_if_removed = match wanted {
-            Wanted::Copy if self.engine_silent.load(Relaxed) => UNTOUCHED,
             Wanted::Copy => UNUSABLE,
             Wanted::Bypass(_) => UNTOUCHED,
         };
@@ -365,6 +364,11 @@ impl Node {
             if ended(shared.phase) {
                 return Ok(None);
             }
+            // It may have been given up since it was asked last.
+            let kept_if_removed = match self.engine_silent.load(Relaxed) {
+                true => UNTOUCHED,
+                false => kept_if_removed,
+            };
             still_member(&shared, kept_if_removed)?;
             let not_now = shared.not_now.take();
             if let Some(donor) = not_now {
@@ -397,12 +401,12 @@ impl Node {
                 continue;
             }
             if matches!(wanted, Wanted::Copy) && self.waits_for_donor(&shared, &own) {
-                if told.is_none() && now >= begun + UNSAID {
-                    self.tell_unsaid();
-                }
                 if now < begun + UNSAID {
                     ask_at = now + HEARD_RETRY;
                     continue;
+                }
+                if told.is_none() {
+                    self.tell_unsaid();
                 }
                 self.tell_in_vain(&mut told, now, &shared, asks_for);
                 ask_at = now + DONOR_RETRY;

@@ -285,8 +285,8 @@ impl Node {
     }
 
     /// Waits until little is left of what lies ahead, at `place`, here; of the end
-    /// nothing, and nothing on the others (see [`for_others`]). Then for what a share asks for.
-    /// False: not yet.
+    /// nothing, and nothing on the others (see [`for_others`]). Behind a chunk then for what a
+    /// share asks for. False: not yet.
     fn wait_begun_ahead(&self, waiter: &Arc<Waiter>, place: Seqno, is_end: bool) -> bool {
         let deadline = Instant::now() + ASK_AGAIN;
         let began = loop {
