@@ -262,10 +262,11 @@ impl Flow {
 
     /// Decides this node's own wish, which bears a long queue for `most` in a row. Answers
     /// whether it changed: then the others must be told now.
-    pub fn own(&self, queue: usize, limits: FlowLimits, most: Duration) -> bool {
+    /// At an `end` of a large transaction it asks for nothing.
+    pub fn own(&self, queue: usize, limits: FlowLimits, end: bool, most: Duration) -> bool {
         let mut inner = self.lock();
-        let now = Instant::now();
-        let bears = inner.own_patience.bears(queue, limits.upper, most, now);
+        let queued = (queue, limits.upper);
+        let bears = (inner.own_patience).bears(queued, end, most, Instant::now());
         let stop = if inner.own_stop {
             queue > limits.lower
         } else {
@@ -571,8 +572,8 @@ mod tests {
         let limits = FlowLimits::new(4, 1.0, true, 3);
         let most = Duration::from_millis(200);
         for _ in 0..4 {
-            assert!(!flow.own(5, limits, most) && flow.counts_above());
-            assert!(!flow.own(4, limits, most) && !flow.counts_above());
+            assert!(!flow.own(5, limits, false, most) && flow.counts_above());
+            assert!(!flow.own(4, limits, false, most) && !flow.counts_above());
             std::thread::sleep(Duration::from_millis(100));
         }
         assert!(!flow.own_stop());
@@ -625,10 +626,10 @@ mod tests {
         let flow = Flow::default();
         let limits = FlowLimits::new(16, 0.5, false, 4);
         assert_eq!((limits.upper, limits.lower), (32, 16));
-        assert!(!flow.own(32, limits, Duration::ZERO));
-        assert!(flow.own(33, limits, Duration::ZERO));
-        assert!(!flow.own(17, limits, Duration::ZERO));
-        assert!(flow.own(16, limits, Duration::ZERO));
+        assert!(!flow.own(32, limits, false, Duration::ZERO));
+        assert!(flow.own(33, limits, false, Duration::ZERO));
+        assert!(!flow.own(17, limits, false, Duration::ZERO));
+        assert!(flow.own(16, limits, false, Duration::ZERO));
     }
 
     #[test]
@@ -773,13 +774,19 @@ mod tests {
         }
         assert_eq!(flow.allowed(), Some(400));
         let limits = FlowLimits::new(16, 0.5, true, 2).beyond(400);
-        assert!(!flow.own(416, limits, Duration::ZERO) && flow.own(417, limits, Duration::ZERO));
-        assert!(!flow.own(409, limits, Duration::ZERO) && flow.own(408, limits, Duration::ZERO));
         assert!(
-            flow.own(417, limits, Duration::ZERO)
-                && flow.own(417, FlowLimits::NONE, Duration::ZERO)
+            !flow.own(416, limits, false, Duration::ZERO)
+                && flow.own(417, limits, false, Duration::ZERO)
         );
-        assert!(!flow.own(1_000_000, FlowLimits::NONE, Duration::ZERO));
+        assert!(
+            !flow.own(409, limits, false, Duration::ZERO)
+                && flow.own(408, limits, false, Duration::ZERO)
+        );
+        assert!(
+            flow.own(417, limits, false, Duration::ZERO)
+                && flow.own(417, FlowLimits::NONE, false, Duration::ZERO)
+        );
+        assert!(!flow.own(1_000_000, FlowLimits::NONE, false, Duration::ZERO));
         flow.catch_up(&own, false, 300);
         assert_eq!(flow.allowed(), None);
     }

@@ -14,6 +14,10 @@
 //!
 //! Who cannot keep up at all soon has nothing left, and then the limit counts to the event. Nor
 //! does the queue grow without bound meanwhile ([`MOST`]).
+//!
+//! Time in which a member's turn is at the end of a large transaction is not spent: its server may
+//! have to copy all of that into its binary log, or to remove what it stored of it, and that says
+//! nothing of the pace to come.
 
 use std::time::{Duration, Instant};
 
@@ -32,17 +36,27 @@ pub struct Patience {
 
 impl Patience {
     /// The queue holds `queue` events, more than `upper` are too many, and the account holds
-    /// `most` at most. Answers whether the member bears it: it asks for no pause yet.
-    pub fn bears(&mut self, queue: usize, upper: usize, most: Duration, now: Instant) -> bool {
+    /// `most` at most; at an `end` of a large transaction no time is spent (unless `most` is none).
+    /// Answers whether the member bears it: it asks for no pause yet.
+    pub fn bears(
+        &mut self,
+        (queue, upper): (usize, usize),
+        end: bool,
+        most: Duration,
+        now: Instant,
+    ) -> bool {
         let above = queue > upper;
+        let end = end && !most.is_zero();
         let left = match self.account {
             None => most,
+            Some((left, _, true)) if end => left,
             Some((left, at, true)) => left.saturating_sub(now.saturating_duration_since(at)),
             Some((left, at, false)) => left + now.saturating_duration_since(at) / EARNED,
         };
         let left = left.min(most);
         self.account = Some((left, now, above));
-        !above || (!left.is_zero() && queue <= upper.saturating_mul(MOST))
+        let bears = end || !left.is_zero();
+        !above || (bears && queue <= upper.saturating_mul(MOST))
     }
 
     /// Whether the time since the last look counts as time above the limit.
@@ -63,7 +77,7 @@ mod tests {
     /// How long a member that stands still from now on bears it, while events come.
     fn borne(member: &mut Patience, now: &mut Instant, most: Duration) -> Duration {
         let begin = *now;
-        while member.bears(28, 27, most, *now) {
+        while member.bears((28, 27), false, most, *now) {
             *now += STEP;
         }
         *now - begin
@@ -73,37 +87,55 @@ mod tests {
     fn a_moment_is_borne_and_the_next_one_when_it_is_earned() {
         let mut now = Instant::now();
         let mut member = Patience::default();
-        assert!(member.bears(27, 27, SECOND, now));
+        assert!(member.bears((27, 27), false, SECOND, now));
         assert_eq!(borne(&mut member, &mut now, SECOND), SECOND);
         assert!(
-            !member.bears(28, 27, SECOND, now),
+            !member.bears((28, 27), false, SECOND, now),
             "and what comes then is not"
         );
         // It has caught up: after three seconds it bears a third of one.
-        member.bears(0, 27, SECOND, now);
+        member.bears((0, 27), false, SECOND, now);
         now += 3 * SECOND;
         assert_eq!(
             borne(&mut member, &mut now, SECOND),
             Duration::from_millis(300)
         );
         // After an hour it does not bear more than ever.
-        member.bears(0, 27, SECOND, now);
+        member.bears((0, 27), false, SECOND, now);
         now += 3600 * SECOND;
         assert_eq!(borne(&mut member, &mut now, SECOND), SECOND);
+    }
+
+    #[test]
+    fn the_end_of_a_large_one_costs_no_patience() {
+        let mut now = Instant::now();
+        let mut member = Patience::default();
+        for _ in 0..1000 {
+            assert!(member.bears((28, 27), true, SECOND, now));
+            now += STEP;
+        }
+        assert!(!member.bears((27 * MOST + 1, 27), true, SECOND, now));
+        // Behind it all of the account is there, and who had spent it has no more than before.
+        assert_eq!(borne(&mut member, &mut now, SECOND), SECOND);
+        assert!(member.bears((28, 27), true, SECOND, now));
+        now += STEP;
+        assert!(!member.bears((28, 27), false, SECOND, now));
+        // Who wants the limit to count has that.
+        assert!(!Patience::default().bears((28, 27), true, Duration::ZERO, now));
     }
 
     #[test]
     fn no_queue_is_longer_than_so_many_limits() {
         let now = Instant::now();
         let mut member = Patience::default();
-        assert!(member.bears(27 * MOST, 27, SECOND, now));
-        assert!(!member.bears(27 * MOST + 1, 27, SECOND, now));
+        assert!(member.bears((27 * MOST, 27), false, SECOND, now));
+        assert!(!member.bears((27 * MOST + 1, 27), false, SECOND, now));
         assert!(
-            member.bears(100, 27, SECOND, now),
+            member.bears((100, 27), false, SECOND, now),
             "the account is not empty"
         );
         // A member that asks for nothing has no limit.
-        assert!(member.bears(usize::MAX, usize::MAX, SECOND, now));
+        assert!(member.bears((usize::MAX, usize::MAX), false, SECOND, now));
     }
 
     #[test]
@@ -111,15 +143,15 @@ mod tests {
         let mut now = Instant::now();
         let mut member = Patience::default();
         for _ in 0..100 {
-            assert!(member.bears(27, 27, Duration::ZERO, now));
-            assert!(!member.bears(28, 27, Duration::ZERO, now));
+            assert!(member.bears((27, 27), false, Duration::ZERO, now));
+            assert!(!member.bears((28, 27), false, Duration::ZERO, now));
             now += SECOND;
         }
         // It is set at run time, to less and to more.
-        assert!(member.bears(0, 27, SECOND, now));
+        assert!(member.bears((0, 27), false, SECOND, now));
         now += 100 * SECOND;
-        assert!(member.bears(28, 27, SECOND, now));
-        assert!(!member.bears(28, 27, Duration::ZERO, now));
+        assert!(member.bears((28, 27), false, SECOND, now));
+        assert!(!member.bears((28, 27), false, Duration::ZERO, now));
     }
 
     proptest! {
@@ -137,7 +169,7 @@ mod tests {
             let (mut borne, mut there) = (Duration::ZERO, most);
             for (queue, looks) in queues {
                 for _ in 0..looks {
-                    if member.bears(queue, 27, most, now) && queue > 27 {
+                    if member.bears((queue, 27), false, most, now) && queue > 27 {
                         borne += LOOK;
                     }
                     now += LOOK;

@@ -197,6 +197,11 @@ impl Chunks {
         }
     }
 
+    /// What comes behind `released` ends one.
+    fn end_is_next(&self, released: Seqno) -> bool {
+        self.ending.iter().any(|e| e.end == released + 1)
+    }
+
     /// Part `n` of `id` is known to come: how long after it was asked for.
     fn way_of(&mut self, id: Seqno, n: u32) {
         let asked = self.open.get(&id).and_then(|o| o.asked);
@@ -822,6 +827,11 @@ impl Node {
         self.chunks_more.notify_all();
     }
 
+    /// Whether the turn is at the end of a large transaction here.
+    pub(super) fn is_at_an_end(&self) -> bool {
+        lock(&self.chunks).end_is_next(self.gates.released())
+    }
+
     /// Waits for a change after `seen`.
     fn wait_chunks(&self, seen: u64, limit: Duration) {
         let chunks = lock(&self.chunks);
@@ -860,5 +870,7 @@ mod tests {
         let keeps = |at| chunks.keeps_tables(history, at).map(|whose| whose.1);
         let all: Vec<_> = [4, 5, 8, 9, 11, 12].map(keeps).into();
         assert_eq!(all, [None, Some(5), Some(5), Some(7), Some(7), None]);
+        let next: Vec<_> = [7, 8, 9, 10, 11, 12].map(|r| chunks.end_is_next(r)).into();
+        assert_eq!(next, [false, true, false, false, true, false]);
     }
 }

@@ -441,7 +441,9 @@ impl Node {
     /// whether that changed.
     pub(super) fn flow_own(&self, len: usize, state: MemberState) -> bool {
         let patience = self.settings().stall_patience;
-        self.flow.own(len, self.own_limits(state), patience)
+        let limits = self.own_limits(state);
+        let end = len > limits.upper && self.is_at_an_end();
+        self.flow.own(len, limits, end, patience)
     }
 
     /// Tells the others now: the wish for a pause has changed.

@@ -130,3 +130,31 @@ fn who_throws_the_chunks_away_amid_it_does_not_hold_it_back() {
         }
     });
 }
+
+/// As with a binary log, into which its server copies all of it.
+#[test]
+fn a_server_that_takes_its_time_with_an_own_one_stops_nobody() {
+    let options =
+        format!("{PATIENT};gcs.fc_limit=4;gcs.fc_single_primary=yes;dromon.stall_patience=PT0.3S");
+    run(3, &options, LIMIT, |world| {
+        let two = world.db(2);
+        two.holds.close(Point::ClientInCommit);
+        let client = commit(large(&two, 1, 1));
+        world.until("the client is in commit order", || {
+            two.holds.waiting(Point::ClientInCommit) == 1
+        });
+        // Thrice its patience; of its clients none commits meanwhile.
+        let since = Instant::now();
+        let mut n = 0;
+        while since.elapsed() < Duration::from_secs(1) || n < 20 {
+            n += 1;
+            assert!(world.db(1).set(row(9000 + n), 1).is_committed());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(two.count("local_recv_queue") > 4);
+        assert_eq!(two.count("flow_control_sent"), 0);
+        two.holds.open(Point::ClientInCommit);
+        assert!(end(client).is_committed());
+        nothing_open(world);
+    });
+}
