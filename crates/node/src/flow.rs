@@ -10,6 +10,11 @@
 //! write set waits a little, the longer the fuller the fullest queue is, but no
 //! longer than that member needs for its whole queue: a limit counts events, and
 //! sixteen of them may be a millisecond's work.
+//!
+//! A member whose log, or the way to it, takes less than the cluster writes has a short queue: it
+//! applies what comes. So one that has not delivered more than so many bytes of log that this node
+//! has counts here as one that asks for a pause. Not while it does not move at all: its
+//! disk hangs then, and who is as good as gone holds nobody. Large payloads wait from half of that on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +30,9 @@ use crate::quarantine::Seen;
 
 /// A wish older than this is void.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// Who lacks much of the log and delivers nothing for so long hangs. A batch on a narrow way takes a while.
+const MOVES_WITHIN: Duration = Duration::from_secs(3);
 
 /// How long a write set waits at most when the fullest queue is at its limit.
 const SLOW_MAX: Duration = Duration::from_millis(10);
@@ -93,6 +101,28 @@ struct Inner {
     waiting: Vec<Arc<Waiter>>,
     own_stop: bool,
     own_patience: Patience,
+    /// Members that lack some of the log that this node has delivered.
+    lags: BTreeMap<Uuid, Lag>,
+    /// So much they may lack.
+    lag_limit: u64,
+}
+
+/// What a member lacks of the log that this node has delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lacks {
+    /// Who.
+    pub uuid: Uuid,
+    /// Up to where it has delivered.
+    pub ordered: Seqno,
+    /// How many bytes of log lie behind that.
+    pub bytes: u64,
+}
+
+#[derive(Debug)]
+struct Lag {
+    now: Lacks,
+    /// When it delivered more, last.
+    moved: Instant,
 }
 
 /// Figures for the status.
@@ -216,6 +246,40 @@ impl Flow {
         inner.update();
     }
 
+    /// Says what the other members lack. Who lacks more than `limit` bytes is waited for.
+    pub fn set_lacks(&self, lacks: &[Lacks], limit: u64) {
+        let now = Instant::now();
+        let mut inner = self.lock();
+        let lags = &mut inner.lags;
+        lags.retain(|uuid, _| lacks.iter().any(|l| l.uuid == *uuid));
+        for l in lacks {
+            let lag = lags.entry(l.uuid).or_insert(Lag {
+                now: *l,
+                moved: now,
+            });
+            if lag.now.ordered != l.ordered {
+                lag.moved = now;
+            }
+            lag.now = *l;
+        }
+        inner.lag_limit = limit;
+        inner.update();
+    }
+
+    /// Whether large payloads wait for members that lack much of the log.
+    pub fn holds_payloads(&self) -> bool {
+        let inner = self.lock();
+        let much =
+            |l: &Lag| l.now.bytes > inner.lag_limit / 2 && l.moved.elapsed() < REPORT_AGE_MAX;
+        let mut heard = inner.heard().filter(|(u, _)| inner.waited_for(u));
+        heard.any(|(u, _)| inner.lags.get(u).is_some_and(much))
+    }
+
+    /// Whether `uuid` is waited for as it lacks too much of the log.
+    pub fn lacks_log(&self, uuid: &Uuid) -> bool {
+        self.lock().lacks_log(uuid)
+    }
+
     /// Whether nobody here waits for `uuid`.
     pub fn is_quarantined(&self, uuid: &Uuid) -> bool {
         self.lock().quarantined.contains(uuid)
@@ -228,8 +292,10 @@ impl Flow {
         let inner = self.lock();
         let counted = inner.heard().map(|(uuid, r)| Seen {
             uuid: *uuid,
-            holds: r.progress.stop || r.slow_down(limits) >= SLOW_MAX / 4,
-            caught_up: !r.progress.stop && r.progress.queue <= limits.upper as u64 / 4,
+            holds: inner.asks(uuid) || r.slow_down(limits) >= SLOW_MAX / 4,
+            caught_up: !inner.asks(uuid)
+                && r.progress.queue <= limits.upper as u64 / 4
+                && inner.has_most_of_the_log(uuid),
         });
         // Seen all the while, or its account would begin anew with each wish.
         let catching_up = inner.catching_up.keys().filter(|_| !inner.only_synced);
@@ -300,6 +366,7 @@ impl Flow {
         inner.quarantined.clear();
         inner.own_stop = false;
         inner.own_patience = Patience::default();
+        inner.lags.clear();
         inner.update();
     }
 
@@ -488,7 +555,23 @@ impl Inner {
 
     fn asks(&self, uuid: &Uuid) -> bool {
         let report = self.reports.get(uuid);
-        report.is_some_and(|r| r.progress.stop && r.at.elapsed() < REPORT_AGE_MAX)
+        let stop = |r: &Reported| r.progress.stop || self.lacks_log(uuid);
+        report.is_some_and(|r| stop(r) && r.at.elapsed() < REPORT_AGE_MAX)
+    }
+
+    fn lacks_log(&self, uuid: &Uuid) -> bool {
+        self.counted.contains_key(uuid) && self.lacks(uuid, self.lag_limit)
+    }
+
+    /// Whether `uuid` lacks more than `limit` bytes of the log, and moves.
+    fn lacks(&self, uuid: &Uuid, limit: u64) -> bool {
+        let lag = self.lags.get(uuid);
+        lag.is_some_and(|l| l.now.bytes > limit && l.moved.elapsed() < MOVES_WITHIN)
+    }
+
+    fn has_most_of_the_log(&self, uuid: &Uuid) -> bool {
+        let lag = self.lags.get(uuid);
+        lag.is_none_or(|l| l.now.bytes <= self.lag_limit / 4)
     }
 
     fn waited_for(&self, uuid: &Uuid) -> bool {
@@ -542,6 +625,49 @@ mod tests {
         ns.iter()
             .map(|&n| (Uuid([n; 16]), format!("n{n}")))
             .collect()
+    }
+
+    #[test]
+    fn who_lacks_much_of_the_log_is_waited_for_while_it_moves() {
+        let flow = Flow::default();
+        let [a, b] = [1, 2].map(|n| Uuid([n; 16]));
+        flow.set_counted(counted(&[1, 2]), BTreeMap::new(), &[a, b]);
+        let limits = FlowLimits::new(16, 0.5, true, 2);
+        let lacks = |ordered, bytes| {
+            let b = Lacks {
+                uuid: b,
+                ordered,
+                bytes,
+            };
+            flow.report(progress(2, ordered as u64, false, 0));
+            flow.set_lacks(&[b], 100);
+            let seen = flow.look(limits).remove(0);
+            (
+                flow.stats().active,
+                flow.holds_payloads(),
+                seen.holds,
+                seen.caught_up,
+            )
+        };
+        assert_eq!(lacks(1, 25), (false, false, false, true));
+        assert_eq!(lacks(2, 26), (false, false, false, false));
+        assert_eq!(lacks(3, 51), (false, true, false, false));
+        assert_eq!(lacks(4, 101), (true, true, true, false));
+        assert_eq!(flow.stats().waiting_for, ["n2"]);
+        assert!(flow.lacks_log(&b) && !flow.lacks_log(&a));
+        assert_eq!(lacks(5, 100), (false, true, false, false));
+        // For a moment more it may have been away.
+        assert_eq!(lacks(6, 101), (true, true, true, false));
+        flow.lock().lags.get_mut(&b).expect("known").moved -= MOVES_WITHIN;
+        assert_eq!(lacks(6, 101), (false, false, false, false));
+        assert_eq!(lacks(7, 101), (true, true, true, false));
+        // Whoever is not waited for, or does not count.
+        flow.set_quarantined([b].into());
+        assert_eq!((flow.stats().active, flow.holds_payloads()), (false, false));
+        flow.set_quarantined(BTreeSet::new());
+        assert!(flow.stats().active);
+        flow.set_counted(counted(&[1]), counted(&[2]), &[a, b]);
+        assert_eq!((flow.stats().active, flow.holds_payloads()), (false, false));
     }
 
     #[test]

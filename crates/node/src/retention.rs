@@ -56,6 +56,9 @@ impl Promises {
     }
 }
 
+const LAG_LEAST: u64 = 4 << 20;
+const LAG_MOST: u64 = 64 << 20;
+
 /// What limits a log, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -70,6 +73,12 @@ impl Limits {
     /// anyway: of a node that was just started nobody knows how little it needs.
     pub fn for_member(&self) -> u64 {
         self.max.saturating_add(self.floor)
+    }
+
+    /// Writers wait for a member that has not delivered more than this: a dead leader's majority needs what
+    /// that one lacks first.
+    pub fn lag(&self) -> u64 {
+        (self.floor / 2).clamp(LAG_LEAST, LAG_MOST)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Which members answer, but store nothing: their disk hangs, or the way to them carries too little.
+//! Which members answer, but store nothing, or less than is written: their disk hangs, or the way to them
+//! carries too little.
 //!
 //! An answer to a ping shows that a process runs. A member is worth its vote only
 //! if what it is sent reaches its disk, so the leader looks at that: whose log
@@ -52,6 +53,38 @@ impl Stalled {
     }
 }
 
+/// Who lacks more of the log than is kept for a member, and does not gain: the log of all others would
+/// grow for it without bound.
+#[derive(Debug, Default)]
+pub struct Losing(BTreeMap<RaftId, (u64, Instant)>);
+
+impl Losing {
+    /// `lacks`: how many bytes of log the other members' logs lack, which may be `most`. Nobody, if this
+    /// node does not lead.
+    pub fn look(&mut self, now: Instant, most: u64, lacks: impl Iterator<Item = (RaftId, u64)>) {
+        let before = std::mem::take(&mut self.0);
+        let since = |(id, lacks): (RaftId, u64)| match before.get(&id) {
+            Some(least) if least.0 <= lacks => (id, *least),
+            _ => (id, (lacks, now)),
+        };
+        self.0 = lacks.filter(|(_, l)| *l > most).map(since).collect();
+    }
+
+    /// How long this log has not come nearer to the others, and how many bytes it lacked at best;
+    /// `None`: it lacks little.
+    pub fn for_long(&self, now: Instant, log: RaftId) -> Option<(Duration, u64)> {
+        let (least, since) = self.0.get(&log)?;
+        Some((now.duration_since(*since), *least))
+    }
+
+    /// This node itself was away: what it did not see is nobody's fault.
+    pub fn forgive(&mut self, now: Instant) {
+        for (_, since) in self.0.values_mut() {
+            *since = now;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,5 +127,37 @@ mod tests {
         assert_eq!(look(95, 100, &[(1, 100), (3, 0)]), [0, 0, 5]);
         stalled.forgive(at(96));
         assert_eq!(stalled.for_long(at(97), 3).as_secs(), 1);
+    }
+
+    #[test]
+    fn who_lacks_much_and_does_not_gain_loses() {
+        let began = Instant::now();
+        let at = |second| began + Duration::from_secs(second);
+        let mut losing = Losing::default();
+        let mut look = |second, lacks: &[(RaftId, u64)]| {
+            losing.look(at(second), 100, lacks.iter().copied());
+            [1, 2].map(|id| {
+                losing
+                    .for_long(at(second), id)
+                    .map(|(t, l)| (t.as_secs(), l))
+            })
+        };
+        assert_eq!(look(0, &[(1, 100), (2, 101)]), [None, Some((0, 101))]);
+        assert_eq!(
+            look(5, &[(1, 101), (2, 101)]),
+            [Some((0, 101)), Some((5, 101))]
+        );
+        assert_eq!(
+            look(9, &[(1, 500), (2, 900)]),
+            [Some((4, 101)), Some((9, 101))]
+        );
+        // Who has come nearer than ever begins anew; who is near enough is forgotten.
+        assert_eq!(look(10, &[(1, 100), (2, 102)]), [None, Some((10, 101))]);
+        assert_eq!(look(11, &[(1, 101)]), [Some((0, 101)), None]);
+        losing.forgive(at(20));
+        assert_eq!(
+            losing.for_long(at(21), 1),
+            Some((Duration::from_secs(1), 101))
+        );
     }
 }

@@ -604,6 +604,13 @@ impl Order for Engine {
         self.core.outbox.lock().queue.set_bulk_share(share);
     }
 
+    fn hold_pieces(&self, held: bool) {
+        let news = self.core.outbox.lock().queue.hold_pieces(held);
+        if news && !held {
+            self.core.outbox.wake.notify_one();
+        }
+    }
+
     fn next_committed(&self, max: usize, timeout: Duration) -> Vec<Committed> {
         self.core.node_asks_for_more();
         match self.core.storage.next_committed(max, timeout) {

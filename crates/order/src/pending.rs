@@ -180,6 +180,8 @@ pub struct PendingQueue {
     leader: Option<(RaftId, u64)>,
     /// No numbers are given.
     held: bool,
+    /// Pieces get none.
+    pieces_held: bool,
     progress_at: Duration,
     vain: u32,
     hold_until: Option<Duration>,
@@ -217,6 +219,7 @@ impl PendingQueue {
             pushed: 0,
             leader: None,
             held: false,
+            pieces_held: false,
             progress_at: Duration::ZERO,
             vain: 0,
             hold_until: None,
@@ -229,10 +232,11 @@ impl PendingQueue {
     /// Forgets everything and goes on under a new origin, numbering from 1.
     /// What was sent under the old one may still be ordered.
     pub fn reset(&mut self, origin: Uuid) {
-        let (leader, held) = (self.leader, self.held);
+        let (leader, held, pieces_held) = (self.leader, self.held, self.pieces_held);
         *self = PendingQueue::new(origin, self.limits.clone());
         self.leader = leader;
         self.held = held;
+        self.pieces_held = pieces_held;
     }
 
     /// Under whom the messages travel.
@@ -389,6 +393,11 @@ impl PendingQueue {
         std::mem::replace(&mut self.held, held) != held
     }
 
+    /// From now on pieces of large messages wait (`true`), or go again. Says whether that is new.
+    pub fn hold_pieces(&mut self, held: bool) -> bool {
+        std::mem::replace(&mut self.pieces_held, held) != held
+    }
+
     /// Takes a message back that nothing of which has a number: it was never
     /// sent, and never will be. False: there is none, or it is too late.
     pub fn withdraw(&mut self, kind: u8, tag: u64) -> bool {
@@ -507,7 +516,7 @@ impl PendingQueue {
         let pause = self
             .pacing
             .ends()
-            .filter(|t| *t > now && !self.large.is_empty() && !self.held);
+            .filter(|t| *t > now && !self.large.is_empty() && !self.held && !self.pieces_held);
         [self.hold_until, resend, pause].into_iter().flatten().min()
     }
 
@@ -557,6 +566,9 @@ impl PendingQueue {
     }
 
     fn piece_may_go(&self, now: Duration) -> bool {
+        if self.pieces_held {
+            return false;
+        }
         self.large.front().is_some_and(|l| {
             let len = l.rest.len().min(self.limits.piece_bytes);
             let most = self.limits.pieces_in_flight;

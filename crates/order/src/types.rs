@@ -457,6 +457,10 @@ pub trait Order: Send + Sync {
     /// Changes [`EngineConfig::bulk_share`].
     fn set_bulk_share(&self, share: f64);
 
+    /// Whether the pieces of own large messages wait for now, as somebody lacks much of the log. Small
+    /// ones go on.
+    fn hold_pieces(&self, held: bool);
+
     /// The next committed entries in log order, without gaps, at most `max`;
     /// waits up to `timeout` for the first one. Only entries the own log has
     /// durably come out. For one caller: the delivery thread. After a stop or

@@ -8,16 +8,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dromon_gates::{QueueItem, Seqno};
-use dromon_order::{Leadership, NodeHandler, Order, OrderStatus, RaftId, Reply};
+use dromon_order::{NodeHandler, Order, OrderStatus, RaftId, Reply};
 use dromon_writeset::Uuid;
 
 use super::service::Job;
 use super::{CatchingUp, ConnectError, Item, Node, Phase, Shared, lock};
-use crate::cluster::{CAUGHT_UP, Member, MemberState};
-use crate::last_data;
+use crate::cluster::{CAUGHT_UP, MemberState};
 use crate::messages::{Answer, Control, Progress, Request, decode, encode, kind};
 use crate::options::Settings;
-use crate::stalled::begins;
 
 /// A node without the majority asks the others this often whether they went on.
 const SEEK_AFTER: Duration = Duration::from_secs(3);
@@ -25,12 +23,8 @@ const SEEK_AFTER: Duration = Duration::from_secs(3);
 const CATCH_UP_TOLD: Duration = Duration::from_secs(10);
 /// How often whoever started the process hears that it takes longer.
 const STARTING_TOLD: Duration = Duration::from_secs(5);
-/// How often a leader says that the last member with data is silent.
-const KEPT_TOLD: Duration = Duration::from_secs(60);
 /// A tick this late means that this node itself did not run.
 const AWAY: Duration = Duration::from_secs(1);
-/// The leader orders a cut when it has grown by this much.
-const CUT_STEP: Seqno = 128;
 
 /// What the `evs.*` options mean here.
 ///
@@ -261,10 +255,12 @@ impl Node {
         if self.was_away() {
             self.flow.forgive_silence();
             lock(&self.stalled).forgive(Instant::now());
+            lock(&self.losing).forgive(Instant::now());
         }
         self.look_at_small();
         self.look_for_delays();
         self.look_for_durability();
+        self.look_for_lacks(&order);
         self.look_for_slow();
         self.look_for_holders(&order);
         self.look_for_standstill();
@@ -284,6 +280,7 @@ impl Node {
             let (now, nobody) = (Instant::now(), std::iter::empty());
             lock(&self.first_seen).look(now, nobody);
             lock(&self.stalled).look(now, 0, std::iter::empty());
+            lock(&self.losing).look(now, 0, std::iter::empty());
         }
         Some(encode(&self.progress()?))
     }
@@ -515,118 +512,6 @@ impl Node {
         {
             self.shared().sync_asked = false;
         }
-    }
-
-    fn lead(&self, order: &Arc<dyn Order>) {
-        self.alone_after_all(order);
-        let Some(view) = self.shared().view.clone() else {
-            return;
-        };
-        let own = self.shared().uuid;
-        let counted: Vec<_> = view
-            .members
-            .iter()
-            .filter(|m| m.complete && !m.witness)
-            .map(|m| m.uuid)
-            .collect();
-        if let Some(safe) = self.flow.safe(&counted) {
-            let mut cut = lock(&self.cut_asked);
-            if safe - *cut >= CUT_STEP {
-                *cut = safe;
-                drop(cut);
-                // The next report asks again if this one is lost.
-                let _ = order.propose(kind::CONTROL, 0, encode(&Control::Cut { seqno: safe }));
-            }
-        }
-        let settings = self.settings();
-        let suspect = self.timings().evicts_after(settings.suspect_timeout);
-        let status = order.status();
-        let now = Instant::now();
-        let ids = view.members.iter().map(|m| (m.uuid, m.raft_id));
-        lock(&self.first_seen).look(now, ids);
-        let matched = status.peers.iter().map(|(id, p)| (*id, p.matched));
-        lock(&self.stalled).look(now, status.committed, matched);
-        let mut overdue = Vec::new();
-        for m in view.members.iter().filter(|m| m.uuid != own) {
-            let order_silent = status.peers.get(&m.raft_id).map(|p| p.silent);
-            let reports_silent = self.flow.silent(&m.uuid);
-            // Both the log and the reports must be silent; a joiner may not
-            // have spoken yet.
-            let silent = match (order_silent, reports_silent) {
-                (Some(Some(a)), Some(b)) => a.min(b),
-                (_, Some(b)) => b,
-                // It may still be starting: give it longer.
-                (_, None) => lock(&self.first_seen).known_for(now, m.uuid, m.raft_id) / 4,
-            };
-            let why = match self.stands_still(now, m.raft_id, &status, &settings) {
-                _ if silent >= suspect => format!("silent for {:.1} s", silent.as_secs_f64()),
-                Some(stood) => format!(
-                    "it answers, but its log has stored nothing for {:.1} s (evs.inactive_timeout): its disk hangs, or the \
-                     way to it carries too little",
-                    stood.as_secs_f64()
-                ),
-                None => continue,
-            };
-            overdue.push((m, why));
-        }
-        self.evict(order, &view.members, &overdue, suspect, status.leads());
-    }
-
-    /// Orders that who is `overdue`, and why, be evicted; asked again after
-    /// `suspect`.
-    fn evict(
-        &self,
-        order: &Arc<dyn Order>,
-        members: &[Member],
-        overdue: &[(&Member, String)],
-        suspect: Duration,
-        by: Leadership,
-    ) {
-        let mut evicting = lock(&self.evicting);
-        let asked = |uuid: &Uuid| evicting.get(uuid).is_some_and(|at| at.elapsed() < suspect);
-        let silent = |uuid: &Uuid| overdue.iter().any(|(m, _)| m.uuid == *uuid);
-        let kept = last_data::kept(members, silent, asked);
-        let due: Vec<_> = overdue.iter().filter(|(m, _)| !asked(&m.uuid)).collect();
-        for (m, why) in due {
-            let who = format!("{} ({}) at {}", m.uuid, m.name, m.addr);
-            if kept == Some(m.uuid) {
-                self.keeps(m.uuid, &who, why);
-                continue;
-            }
-            evicting.insert(m.uuid, Instant::now());
-            self.note(&format!("declaring {who} inactive: {why}; it is evicted"));
-            let leave = encode(&Control::Evict { uuid: m.uuid, by });
-            let _ = order.propose(kind::CONTROL, 0, leave);
-        }
-    }
-
-    /// Says, now and then, why a silent member is not evicted.
-    fn keeps(&self, uuid: Uuid, who: &str, why: &str) {
-        let mut told = lock(&self.kept_told);
-        if told.is_some_and(|(last, at)| last == uuid && at.elapsed() < KEPT_TOLD) {
-            return;
-        }
-        *told = Some((uuid, Instant::now()));
-        self.note(&format!(
-            "{who} is inactive: {why}. It is not evicted, as no other member that is heard has data: \
-             nothing can be read or written before it is back. Start it again"
-        ));
-    }
-
-    /// For how long a member's log stands still, if that is too long. One that is
-    /// just beginning, or is given a checkpoint first, has four times as long.
-    fn stands_still(
-        &self,
-        now: Instant,
-        log: RaftId,
-        status: &OrderStatus,
-        settings: &Settings,
-    ) -> Option<Duration> {
-        let stood = lock(&self.stalled).for_long(now, log);
-        let matched = status.peers.get(&log).map_or(0, |p| p.matched);
-        let begins = begins(status.members.is_voter(log), matched, status.first_log);
-        let patience = settings.inactive_timeout * if begins { 4 } else { 1 };
-        (stood >= patience).then_some(stood)
     }
 
     /// The primary lease was lost or came back. On the service thread.

@@ -39,6 +39,7 @@ mod history;
 mod ids;
 mod isolation;
 mod large;
+mod leading;
 mod leave;
 mod left;
 mod linked;
@@ -96,7 +97,7 @@ use crate::options::{ClusterAddress, Options, Settings};
 use crate::quarantine::Quarantine;
 use crate::retention::Mark;
 use crate::spool::{MapFile, Spooler};
-use crate::stalled::Stalled;
+use crate::stalled::{Losing, Stalled};
 use crate::status::QueueStat;
 use crate::streams::Streams;
 use crate::trx::{Trx, TrxMap};
@@ -717,6 +718,7 @@ pub struct Node {
     unique_tables: Arc<SeenTables>,
     /// As leader: whose log stands still.
     stalled: Mutex<Stalled>,
+    losing: Mutex<Losing>,
     connected_before: AtomicBool,
     /// The database was brought up once: its engines run.
     was_up: AtomicBool,

@@ -195,6 +195,7 @@ impl Node {
             closed: ClosedTables::default(),
             unique_tables: Arc::default(),
             stalled: Mutex::default(),
+            losing: Mutex::default(),
             connected_before: Default::default(),
             was_up: Default::default(),
             was_synced: Default::default(),

@@ -15,7 +15,9 @@ use dromon_order::{Order, OrderError, RaftId};
 use super::{Node, Phase, lock};
 use crate::cluster::{ClusterState, Member, MemberState};
 use crate::durable::Held;
+use crate::flow::Lacks;
 use crate::holders;
+use crate::messages::Progress;
 use crate::options::SlowNode;
 use crate::quarantine::{Change, PATIENCE};
 use crate::retention::{self, Limits, Need};
@@ -125,7 +127,7 @@ impl Node {
         }
     }
 
-    fn log_limits(&self) -> Limits {
+    pub(super) fn log_limits(&self) -> Limits {
         let settings = self.settings();
         Limits {
             floor: settings.log_retain,
@@ -241,6 +243,47 @@ impl Node {
         given_up
     }
 
+    /// Notices who lacks how much of the log that is delivered here: writers, and large payloads before
+    /// them, go at the pace of a log that takes less than they bring.
+    pub(super) fn look_for_lacks(&self, order: &Arc<dyn Order>) {
+        let own = self.shared().uuid;
+        let reports = self.flow.reports();
+        let said = reports
+            .iter()
+            .map(|r| &r.progress)
+            .filter(|p| p.uuid != own);
+        let at: Vec<_> = {
+            let delivered = lock(&self.delivered);
+            let here = (delivered.index, delivered.seqno);
+            // Older than what is remembered: at least so much.
+            let index = |ordered| {
+                let behind = delivered.recent.partition_point(|(_, s)| *s <= ordered);
+                let pair = delivered.recent.get(behind.saturating_sub(1));
+                pair.map_or(here.0, |(index, _)| *index)
+            };
+            let up_to = |p: &Progress| match p.ordered >= here.1 {
+                true => here.0,
+                false => index(p.ordered),
+            };
+            said.map(|p| (p.uuid, p.ordered, up_to(p), here.0))
+                .collect()
+        };
+        let lacks = |from: u64, to: u64| match from < to {
+            true => {
+                (order.log_bytes_before(to + 1)).saturating_sub(order.log_bytes_before(from + 1))
+            }
+            false => 0,
+        };
+        let lacks = at.into_iter().map(|(uuid, ordered, from, to)| Lacks {
+            uuid,
+            ordered,
+            bytes: lacks(from, to),
+        });
+        let lacks: Vec<_> = lacks.collect();
+        self.flow.set_lacks(&lacks, self.log_limits().lag());
+        order.hold_pieces(self.flow.holds_payloads());
+    }
+
     /// Notices who keeps this node's writers waiting for long.
     pub(super) fn look_for_slow(&self) {
         let (own, is_synced) = {
@@ -286,18 +329,27 @@ impl Node {
             match change {
                 Change::Slow(uuid) => {
                     let name = self.names(&[uuid]).join("");
+                    let (why, advice) = match self.flow.lacks_log(&uuid) {
+                        true => (
+                            "its log, or the way to it, takes less than the cluster writes",
+                            "Look at the disk of its log and at its network",
+                        ),
+                        false => (
+                            "it applies too slowly",
+                            "Look at its disk and its running statements",
+                        ),
+                    };
+                    let time = PATIENCE.as_secs();
                     self.warn(&match quarantine {
                         true => format!(
-                            "member {name} ({uuid}) has kept this node's writers waiting for {} s: it is in quarantine, \
-                             and not waited for until it has caught up (dromon.slow_node). It stores the log and counts \
-                             for durability all the while; reads there are old unless they wait (wsrep_sync_wait)",
-                            PATIENCE.as_secs()
+                            "member {name} ({uuid}) has kept this node's writers waiting for {time} s, as {why}: it is in \
+                             quarantine, and not waited for until it has caught up (dromon.slow_node). It stores the log \
+                             and counts for durability all the while; reads there are old unless they wait \
+                             (wsrep_sync_wait)"
                         ),
                         false => format!(
-                            "member {name} ({uuid}) has kept this node's writers waiting for {} s: it applies too slowly. \
-                             Look at its disk and its running statements; dromon.slow_node=quarantine lets it fall \
-                             behind instead",
-                            PATIENCE.as_secs()
+                            "member {name} ({uuid}) has kept this node's writers waiting for {time} s: {why}. {advice}; \
+                             dromon.slow_node=quarantine lets it fall behind instead"
                         ),
                     });
                 }
@@ -445,7 +497,8 @@ impl Node {
                 false => format!(
                     "{who} would need more than {most} bytes of this node's log (gcache.size and dromon.log_max) if it \
                      were started again: it is paused or desynced (FLUSH TABLES WITH READ LOCK, RSU, a backup, a copy \
-                     that it gives or takes), or its database is behind. From here on no more is kept for it than what \
+                     that it gives or takes), or its database is behind, or its log takes less than the cluster writes. From \
+                     here on no more is kept for it than what \
                      it has not stored itself{}: if it stops, or dies and is removed, before it has caught up, it takes \
                      a full copy. wsrep_dromon_log_held names it until then",
                     match m.state {

@@ -149,6 +149,13 @@ impl Net {
         self.apply_cuts(&wires);
     }
 
+    /// From now on the log at `to` gets so many bytes a second from each of `from`.
+    pub fn narrow(&self, from: &[String], to: &str, rate: u32) {
+        for x in from {
+            self.hub.narrow(self.log_id(x), self.log_id(to), rate);
+        }
+    }
+
     /// Which log the newest engine at `addr` runs on.
     pub fn log_id(&self, addr: &str) -> RaftId {
         let wires = lock(&self.wires);

@@ -65,6 +65,25 @@ fn a_large_one_passes_no_small_one_from_before() {
 }
 
 #[test]
+fn pieces_wait_while_they_are_held_and_small_ones_do_not() {
+    let mut q = queue();
+    q.push(1, 100, body(3000)).unwrap();
+    assert!(q.hold_pieces(true) && !q.hold_pieces(true));
+    assert!(!q.has_work(NOW) && q.next_deadline(NOW).is_none());
+    q.push(1, 0, body(400)).unwrap();
+    let tags = |b: &[RawMessage]| b.iter().map(|m| m.tag).collect::<Vec<_>>();
+    assert_eq!(tags(&q.next_batch(1 << 20, NOW)), [0]);
+    // Under a new origin, too.
+    q.reset(Uuid([9; 16]));
+    q.on_leader(Some((1, 1)), NOW);
+    q.push(1, 200, body(3000)).unwrap();
+    assert!(!q.has_work(NOW));
+    assert!(q.hold_pieces(false));
+    assert!(q.has_work(NOW));
+    assert_eq!(tags(&q.next_batch(1 << 20, NOW))[0], 200);
+}
+
+#[test]
 fn large_ones_take_turns_and_small_ones_pass_them() {
     let mut q = queue();
     q.push(1, 100, body(3000)).unwrap();
