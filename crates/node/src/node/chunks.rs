@@ -465,7 +465,8 @@ impl Node {
     }
 
     fn is_ready_for(&self, place: Seqno) {
-        self.ready_ahead.store(place, Relaxed);
+        // One that lies behind it may have been ready before.
+        self.ready_ahead.fetch_max(place, Relaxed);
         self.report_progress();
     }
 

@@ -200,9 +200,9 @@ impl Node {
         }
     }
 
-    /// Whether an applier is spared, or will be as soon as one looks.
+    /// Whether an applier is spared, or will be once all that is delivered is finished.
     pub(super) fn has_spared(&self) -> bool {
-        self.holds.load(Relaxed) && lock(&self.held).hold_rows(self.gates.released())
+        self.holds.load(Relaxed) && lock(&self.held).hold_rows(Seqno::MAX)
     }
 
     /// What is kept of a write set while streams are held: the tables that it names,
@@ -282,17 +282,26 @@ impl Node {
     }
 
     /// The only applier is about to apply `ws`: if that may wait for a stream, nobody
-    /// could help it.
+    /// could help it. It may where its rows are new beside those of the stream; or where a key of it has to
+    /// do with one of the stream, as a foreign key and the row that it names, whose locks are against each
+    /// other though certification lets both pass: then it depends on a fragment, or on what is later still.
     pub(super) fn shelve_before(
         self: &Arc<Self>,
         applier: &mut dyn Applier,
         seqno: Seqno,
         ws: &RemoteWriteSet,
     ) {
-        if !ws.neighbours || !self.is_alone() {
+        // Statements are certified against all, and what is rolled back needs no lock.
+        let by_key = !ws.flags.contains(Flags::ISOLATION) && !ws.flags.is_rollback();
+        let begun = match ws.neighbours {
+            true => Seqno::MAX,
+            false if by_key => ws.depends_on,
+            false => return,
+        };
+        if !self.holds.load(Relaxed) || !self.is_alone() {
             return;
         }
-        let met = lock(&self.held).met_by(&ws.tables, self.gates.released());
+        let met = lock(&self.held).met_by(&ws.tables, begun, self.gates.released());
         for id in met.into_iter().filter(|id| *id != (ws.source, ws.trx_id)) {
             self.shelve(applier, seqno, id);
         }

@@ -5,6 +5,7 @@
 
 mod away;
 mod nulls;
+mod parents;
 mod standing;
 
 use std::sync::Arc;
