@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_millis(60);
 const LOCKS_EVERY: Duration = Duration::from_millis(110);
 /// The time at which the process began, in milliseconds: a relay may be behind since long before.
 const BEGAN_MS: u64 = 1 << 40;
+/// Seconds by which the source's clock may be ahead of the own one.
+const CLOCKS: u64 = 2;
 /// Seconds over which a rate is taken.
 const RATE_SECONDS: usize = 10;
 
@@ -205,7 +207,11 @@ impl Progress {
             state.position.set(transaction.gtid);
         }
         if let Some(last) = unit.transactions.last() {
-            state.stamp = last.group.timestamp;
+            // A clock that was wrong makes no readers believe that nothing is old.
+            let of = last.group.timestamp;
+            if u64::from(of) <= unix_ms() / 1000 + CLOCKS {
+                state.stamp = of;
+            }
         }
     }
 
@@ -350,16 +356,18 @@ impl Progress {
             ..
         } = &mut *state;
         // Until anything that the source said is applied, the clocks must do.
-        let by_clocks = || {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH);
-            let now_ms = now.unwrap_or_default().as_millis() as u64;
-            now_ms.saturating_sub(u64::from(*stamp) * 1000)
-        };
+        let by_clocks = || unix_ms().saturating_sub(u64::from(*stamp) * 1000);
         match staleness.age_ms(now_ms, position) {
             Some(age) => Some(age),
             None => (*stamp > 0).then(by_clocks),
         }
     }
+}
+
+/// Milliseconds since 1970.
+fn unix_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_millis() as u64
 }
 
 /// How long the head has been what it is.
@@ -525,6 +533,7 @@ fn look(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compile::tests::unit;
     use crate::fake::{Fake, Reply, settings};
 
     /// Parts of a millisecond are not dropped each time that it is looked.
@@ -599,6 +608,24 @@ mod tests {
         assert_eq!(progress.lag_ms(), None);
         assert_eq!(progress.position(&at(12)), None);
         assert!(progress.lag_ms().is_some());
+    }
+
+    /// A transaction that was committed under a clock that was ahead is not what all behind it is as old as.
+    #[test]
+    fn lag_behind_a_transaction_from_the_future() {
+        let progress = Progress::default();
+        let now = unix_ms() / 1000;
+        for (timestamp, wanted) in [
+            (now - 3600, 3_600_000),
+            (now + 3600, 3_600_000),
+            (now - 60, 60_000),
+        ] {
+            let mut of = unit(vec![Vec::new()]);
+            of.transactions[0].group.timestamp = timestamp as u32;
+            progress.applied(&of);
+            let lag = progress.lag_ms().expect("it is known by the clocks");
+            assert!((wanted..wanted + 30_000).contains(&lag), "{lag}");
+        }
     }
 
     #[test]
