@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use dromon_binlog::{
     Event, EventType, Format, Group, GroupName, Grouper, Gtid, Payload, Position, Step as Place,
-    StreamError, format_for_replica, raw_len,
+    StreamError, raw_len,
 };
 use dromon_relay::log::{Level, Log};
 use dromon_relay::net::ClientTls;
@@ -299,7 +299,10 @@ impl Puller {
             self.open.clear();
         }
         if seen.event.kind() == EventType::FORMAT_DESCRIPTION {
-            self.form = Some(Arc::new(form(&seen.event)?));
+            let form = Form::of(&seen.event);
+            self.form = Some(Arc::new(
+                form.map_err(|error| StreamError::Event { at: 0, error })?,
+            ));
         }
         let step = seen.step;
         let found = step != Place::Between || seen.event.kind() == EventType::HEARTBEAT;
@@ -438,23 +441,6 @@ fn out_of_order(gtid: Gtid, last: Gtid) -> String {
         }
     };
     format!("the source sent {gtid}, but {last} is applied already: {why}")
-}
-
-fn form(event: &Event<'_>) -> Result<Form, PullError> {
-    let bad = |error| StreamError::Event { at: 0, error };
-    let format = Format::decode(event.raw()).or_else(|_| {
-        // Over a connection its own checksum may be stale.
-        match event.decode(&Format::unknown()) {
-            Ok(Payload::Format(format)) => Ok(*format),
-            Ok(_) => Ok(Format::unknown()),
-            Err(error) => Err(error),
-        }
-    });
-    let raw = format_for_replica(event, true).map_err(bad)?;
-    Ok(Form {
-        format: format.map_err(bad)?,
-        raw,
-    })
 }
 
 /// What an INCIDENT means, and what to do.

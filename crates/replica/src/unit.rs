@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use dromon_binlog::hints::WriteSet;
-use dromon_binlog::{Checksum, Ending, Event, EventError, EventType, Format, Group, Gtid, Payload};
+use dromon_binlog::{
+    Checksum, Ending, Event, EventError, EventType, Format, Group, Gtid, Payload,
+    format_for_replica,
+};
 use rustc_hash::FxHashSet;
 
 use crate::ahead::Ahead;
@@ -95,8 +98,29 @@ impl<E: AsRef<[u8]>> FromIterator<E> for Events {
 pub struct Form {
     /// What their format description says.
     pub format: Format,
-    /// The same as a whole event, for BINLOG statements.
+    /// The same as a whole event, for BINLOG statements: without the time at which the server was started. A target
+    /// of MariaDB 10.6 may roll back what its session has under way when it is told one.
     pub raw: Vec<u8>,
+}
+
+impl Form {
+    /// Of a format description.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn of(event: &Event<'_>) -> Result<Form, EventError> {
+        let format = Format::decode(event.raw()).or_else(|_| {
+            // Over a connection its own checksum may be stale.
+            match event.decode(&Format::unknown())? {
+                Payload::Format(format) => Ok(*format),
+                _ => Ok(Format::unknown()),
+            }
+        })?;
+        Ok(Form {
+            format,
+            raw: format_for_replica(event, false)?,
+        })
+    }
 }
 
 /// What belongs to a transaction besides its events: changes of the replica's own tables.

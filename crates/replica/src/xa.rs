@@ -129,12 +129,11 @@ impl Held {
             .next()
             .and_then(|raw| gtid_flags_of(raw, checksum, &format))
             .ok_or("they do not begin with a GTID event")?;
+        // One that was kept by an older replica has more in it.
+        let form = Event::parse_unverified(form, checksum).and_then(|event| Form::of(&event));
         Ok(Held {
             events,
-            form: Arc::new(Form {
-                format,
-                raw: form.to_vec(),
-            }),
+            form: Arc::new(form.map_err(|error| error.to_string())?),
             flags,
         })
     }
@@ -249,7 +248,7 @@ mod tests {
     use dromon_binlog::{GroupName, Gtid, Header, encode_event};
 
     use super::*;
-    use crate::compile::tests::{query, rows, unit, xid};
+    use crate::compile::tests::{query, rows, started, unit, xid};
 
     fn format() -> Format {
         Format::unknown()
@@ -342,21 +341,12 @@ mod tests {
     fn what_is_kept_is_read_again() {
         let held = Held::of(&first());
         let kept = held.bytes();
-        let form = encode_event(
-            &Header {
-                timestamp: 1,
-                kind: EventType::FORMAT_DESCRIPTION,
-                server_id: 1,
-                len: 0,
-                end_pos: 0,
-                flags: 0,
-            },
-            &Payload::Format(Box::new(format())),
-            &format(),
-        );
+        let form = started(77);
         let read = Held::read(&form, kept).expect("what was kept");
         assert_eq!(read.bytes(), kept);
         assert_eq!(read.flags, held.flags);
+        let told = Format::decode(read.form()).expect("a format description");
+        assert_eq!(told.created, 0, "no target is told of a start");
         assert!(Held::read(&form, &kept[..kept.len() - 1]).is_err());
         assert!(
             Held::read(

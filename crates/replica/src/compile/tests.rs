@@ -1,6 +1,6 @@
 //! Rows of small tables made into statements.
 
-mod binlog;
+pub(crate) mod binlog;
 mod counter;
 mod last;
 mod mending;
@@ -10,7 +10,10 @@ mod types;
 use std::sync::Arc;
 
 use dromon_binlog::hints::TableName;
-use dromon_binlog::{ColumnType, Ending, Format, Group, GroupName, Gtid, gtid_flags};
+use dromon_binlog::{
+    ColumnType, Ending, EventType, Format, Group, GroupName, Gtid, Header, Payload, encode_event,
+    gtid_flags,
+};
 
 use super::*;
 use crate::ahead::Ahead;
@@ -81,6 +84,23 @@ pub(crate) fn event(kind: u8, body: &[u8]) -> Raw {
     raw[9..13].copy_from_slice(&(19 + body.len() as u32).to_le_bytes());
     raw.extend_from_slice(body);
     raw
+}
+
+/// The format description of a server that was started at this time.
+pub(crate) fn started(created: u32) -> Raw {
+    let format = Format {
+        created,
+        ..Format::unknown()
+    };
+    let header = Header {
+        timestamp: created,
+        kind: EventType::FORMAT_DESCRIPTION,
+        server_id: 1,
+        len: 0,
+        end_pos: 4711,
+        flags: 0,
+    };
+    encode_event(&header, &Payload::Format(Box::new(format.clone())), &format)
 }
 
 fn table_map(id: u8, name: &str) -> Raw {

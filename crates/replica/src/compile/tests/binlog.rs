@@ -144,7 +144,7 @@ fn base64() {
 }
 
 /// The events of a BINLOG statement.
-fn events_of(text: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn events_of(text: &[u8]) -> Vec<Vec<u8>> {
     let text = String::from_utf8_lossy(text).into_owned();
     let inner = text
         .strip_prefix("BINLOG '")

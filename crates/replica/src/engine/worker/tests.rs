@@ -4,13 +4,13 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use dromon_binlog::Ending;
+use dromon_binlog::{Ending, Format};
 
 use super::*;
 use crate::compile::tests::{block, load, query, rows, unit};
 use crate::fake::{Fake, Reply, cell, settings};
 use crate::schedule::After;
-use crate::unit::Alone;
+use crate::unit::{Alone, Form};
 
 mod computed;
 mod kept;
@@ -284,6 +284,32 @@ fn time_zones() {
         "BINLOG",
     ];
     assert_eq!(said, wanted);
+}
+
+/// The time at which the source was started is not told amid a transaction: some targets would roll back what it has so far.
+#[test]
+fn the_target_is_not_told_of_a_start() {
+    let fake = Fake::new(epoch);
+    let mut of = unit(vec![
+        rows("child", &[(None, Some((1, Some("a"))))]),
+        rows("keyless", &[(None, Some((1, Some("a"))))]),
+    ]);
+    let raw = crate::compile::tests::started(77);
+    let event = dromon_binlog::Event::parse_unverified(&raw, dromon_binlog::Checksum::Off);
+    let form = Form::of(&event.expect("an event")).expect("a format description");
+    assert_eq!(form.format.created, 77);
+    let form = Arc::new(form);
+    for transaction in &mut of.transactions {
+        transaction.form = Arc::clone(&form);
+    }
+    assert_eq!(applied(&fake, &[], of), End::Told);
+    let said = fake.said();
+    let at = |begin: &str| said.iter().position(|text| text.starts_with(begin));
+    let (begun, told) = (at("BEGIN"), at("BINLOG").expect("rows by BINLOG"));
+    assert!(begun < Some(told), "{said:?}");
+    let told = crate::compile::tests::binlog::events_of(said[told].as_bytes()).remove(0);
+    let told = Format::decode(&told).expect("a format description");
+    assert_eq!(told.created, 0);
 }
 
 /// The target would end the connection because of a user variable, again and again.
