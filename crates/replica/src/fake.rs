@@ -40,6 +40,8 @@ pub(crate) enum Reply {
     Says(u16, &'static str),
     /// No answer, ever.
     Silence,
+    /// To `dump`: these packets, and then silence.
+    Events(Vec<Vec<u8>>),
     /// It asks for this file, and then says that it left out one row of it.
     Ask(&'static str),
 }
@@ -170,6 +172,15 @@ fn serve(
                 send(&mut stream, &mut sequence, &ok());
                 continue;
             }
+            Ok(Command::Dump(_)) => {
+                if let Some(Reply::Events(packets)) = answers("dump") {
+                    for packet in packets {
+                        send(&mut stream, &mut sequence, &packet);
+                    }
+                    while packet(&mut stream, &mut frames).is_some() {}
+                }
+                return;
+            }
             _ => return,
         };
         let parts: Vec<&str> = text.split(';').map(str::trim_end).collect();
@@ -207,7 +218,7 @@ fn serve(
                     let end = [&[0, 2, 0, 2 | more, 0, 2, 0], ASKED.as_bytes()].concat();
                     send(&mut stream, &mut sequence, &end);
                 }
-                reply @ (Reply::Fail(_) | Reply::Says(..)) => {
+                reply @ (Reply::Fail(_) | Reply::Says(..) | Reply::Events(_)) => {
                     let failure = match reply {
                         Reply::Says(code, why) => Failure::new(code, why),
                         Reply::Fail(code) => Failure::new(code, format!("on {part}")),

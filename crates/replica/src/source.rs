@@ -49,6 +49,9 @@ pub struct Source {
 pub enum Came {
     /// The next transaction.
     Transaction(Box<Transaction>),
+    /// The source was started anew, behind all that came so far: its temporary tables are gone, whether or not it
+    /// has said so.
+    Restarted,
     /// It cannot go on, and trying again does not help.
     Refused(String),
 }
@@ -140,6 +143,10 @@ pub struct Puller {
     /// The transaction that is under way.
     open: Events,
     form: Option<Arc<Form>>,
+    /// When the source was started last, as it says; 0: it has not said it.
+    started: u32,
+    /// Something was passed on since the source was started last.
+    passed: bool,
     /// Number of the server that all is for.
     target: Option<u32>,
     /// What was said of whom it follows, since the place to go on was found last.
@@ -163,6 +170,8 @@ impl Puller {
             log,
             open: Events::default(),
             form: None,
+            started: 0,
+            passed: false,
             target: None,
             followed: String::new(),
         }
@@ -299,10 +308,7 @@ impl Puller {
             self.open.clear();
         }
         if seen.event.kind() == EventType::FORMAT_DESCRIPTION {
-            let form = Form::of(&seen.event);
-            self.form = Some(Arc::new(
-                form.map_err(|error| StreamError::Event { at: 0, error })?,
-            ));
+            self.begins(&seen.event)?;
         }
         let step = seen.step;
         let found = step != Place::Between || seen.event.kind() == EventType::HEARTBEAT;
@@ -322,6 +328,23 @@ impl Puller {
             self.done(group, ending, &seen.event)?;
         }
         Ok(found)
+    }
+
+    /// A file of the source begins, or what is sent of one.
+    fn begins(&mut self, event: &Event<'_>) -> Result<(), PullError> {
+        let form = Form::of(event).map_err(|error| StreamError::Event { at: 0, error })?;
+        let started = form.format.created;
+        self.form = Some(Arc::new(form));
+        // Amid a file, and where one follows another by itself, no time stands in it. What is told a second time is
+        // no news.
+        let is_news = started != 0 && started != self.started;
+        if is_news {
+            self.started = started;
+        }
+        match is_news && std::mem::take(&mut self.passed) {
+            true => self.send(Came::Restarted),
+            false => Ok(()),
+        }
     }
 
     fn too_long(&self) -> String {
@@ -380,6 +403,7 @@ impl Puller {
             own: None,
         };
         self.position.set(gtid);
+        self.passed = true;
         self.send(Came::Transaction(Box::new(transaction)))
     }
 
@@ -462,7 +486,7 @@ pub(crate) fn incident(event: &Event<'_>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use dromon_binlog::{Checksum, Header, compress, encode_event, version_bytes};
 
     use super::*;
@@ -518,7 +542,7 @@ mod tests {
     }
 
     /// As a packet.
-    fn event(kind: EventType, payload: &Payload<'_>) -> Vec<u8> {
+    pub(crate) fn event(kind: EventType, payload: &Payload<'_>) -> Vec<u8> {
         let header = Header {
             timestamp: 1000,
             kind,
@@ -557,10 +581,80 @@ mod tests {
         let position = "0-1-9".parse().expect("a position");
         let mut puller = Puller::new(source, position, to, Arc::default(), Log::terminal());
         let mut grouper = Grouper::of_connection();
-        let begins = Payload::Format(Box::new(format()));
-        let begins = event(EventType::FORMAT_DESCRIPTION, &begins);
-        puller.event(&mut grouper, &begins).expect("a beginning");
+        puller
+            .event(&mut grouper, &started(0))
+            .expect("a beginning");
         (puller, grouper)
+    }
+
+    /// That a source was started then, as a packet.
+    pub(crate) fn started(created: u32) -> Vec<u8> {
+        let format = Format {
+            created,
+            ..format()
+        };
+        let payload = Payload::Format(Box::new(format));
+        event(EventType::FORMAT_DESCRIPTION, &payload)
+    }
+
+    /// A GTID of domain 0 and server 1, as a packet.
+    pub(crate) fn gtid(seqno: u8, flags: u8) -> Vec<u8> {
+        let mut body = [0; 19];
+        (body[0], body[12]) = (seqno, flags);
+        event(EventType::GTID, &Payload::Other(&body))
+    }
+
+    /// Of what comes, the seqnos of transactions; 0: the source was started.
+    fn passed_on(from: &std::sync::mpsc::Receiver<Came>) -> Vec<u64> {
+        let all = from.try_iter().map(|came| match came {
+            Came::Transaction(transaction) => transaction.gtid.seqno,
+            Came::Restarted => 0,
+            Came::Refused(why) => panic!("{why}"),
+        });
+        all.collect()
+    }
+
+    /// A start of the source is told behind all that came before, once, and only if anything did: what is
+    /// made from a file is never lost by the beginning of that file.
+    #[test]
+    fn a_source_that_is_started_anew() {
+        let gtid = |seqno| gtid(seqno, 0);
+        let end = || event(EventType::XID, &Payload::Other(&[1, 0, 0, 0, 0, 0, 0, 0]));
+        let (to, from) = std::sync::mpsc::sync_channel(10);
+        let (mut all, mut grouper) = puller(1 << 20, to.clone());
+        all.link = Arc::new(Link::new(1 << 20));
+        let mut takes = |packets: &[Vec<u8>]| {
+            for packet in packets {
+                all.event(&mut grouper, packet).expect("it may come");
+            }
+            passed_on(&from)
+        };
+        // Of a file that it comes into the middle of, or that follows another one, no time is told.
+        assert_eq!(
+            takes(&[gtid(10), end(), started(0), gtid(11), end()]),
+            [10, 11]
+        );
+        // It crashed amid a transaction.
+        assert_eq!(takes(&[gtid(12), started(77), gtid(12), end()]), [0, 12]);
+        // The same again, and behind a connection that broke.
+        assert_eq!(takes(&[started(77), gtid(13), end(), started(0)]), [13]);
+        assert_eq!(takes(&[started(77), started(0), gtid(14), end()]), [14]);
+        // Twice, with nothing in between.
+        assert_eq!(takes(&[started(78), started(79), gtid(15), end()]), [0, 15]);
+        let read = &all.form.as_ref().expect("a form").format;
+        assert_eq!(read.created, 79);
+
+        // Nothing was made before what comes first, nor does it count when it comes again.
+        let (mut first, mut grouper) = puller(1 << 20, to);
+        first.link = Arc::new(Link::new(1 << 20));
+        let mut takes = |packets: &[Vec<u8>]| {
+            for packet in packets {
+                first.event(&mut grouper, packet).expect("it may come");
+            }
+            passed_on(&from)
+        };
+        assert_eq!(takes(&[started(77), gtid(10), end()]), [10]);
+        assert_eq!(takes(&[started(77), gtid(11), end()]), [11]);
     }
 
     /// What is compressed is as long as what comes of it.
@@ -575,10 +669,7 @@ mod tests {
         ] {
             assert!(body.len() < 10_000);
             let packets = [
-                event(
-                    EventType::GTID,
-                    &Payload::Other(&[10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
-                ),
+                gtid(10, 0),
                 event(kind, &Payload::Other(body)),
                 event(EventType::XID, &Payload::Other(&[1, 0, 0, 0, 0, 0, 0, 0])),
             ];

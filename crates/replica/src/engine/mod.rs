@@ -172,6 +172,20 @@ fn connect(settings: &Settings, shared: &Shared) -> Result<Client, ClientError> 
     Ok(client)
 }
 
+impl Session {
+    /// For what runs alone. None: another session of the channel has the lock of such a connection.
+    fn for_alone(
+        settings: &Settings,
+        shared: &Shared,
+        channel: &Channel,
+    ) -> Result<Option<Session>, ClientError> {
+        let mut client = connect(settings, shared)?;
+        // It has it as long as it lives.
+        let has = client.one(&format!("SELECT GET_LOCK({},10)", channel.lock_name()))?;
+        Ok((has.as_deref() != Some("0")).then(|| Session::of(client)))
+    }
+}
+
 /// Connects for reading ahead: nothing is locked, and no view is kept.
 fn connect_to_read(
     settings: &Settings,
@@ -393,20 +407,10 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     }
     let mut workers = Vec::new();
     shared.connected(control.cut());
-    let mut alone = connect(settings, &shared)?;
-    // It has it as long as it lives.
-    let has = alone.one(&format!("SELECT GET_LOCK({},10)", channel.lock_name()))?;
-    if has.as_deref() == Some("0") {
-        return Ok(another());
+    match Session::for_alone(settings, &shared, &channel)? {
+        Some(session) => shared.keep_alone(session),
+        None => return Ok(another()),
     }
-    shared.lock().alone = alone.id;
-    shared.keep_alone(Session {
-        client: alone,
-        dirty: false,
-        local: false,
-        form: None,
-        server: None,
-    });
     for n in 0..settings.threads.max() {
         let mut client = connect(settings, &shared)?;
         // A node's server may take whoever has such a lock for one that must not give way to a statement.
@@ -416,13 +420,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         shared.lock().connections[n] = client.id;
         workers.push(Worker {
             number: n,
-            session: Session {
-                client,
-                dirty: false,
-                local: false,
-                form: None,
-                server: None,
-            },
+            session: Session::of(client),
             shared: Arc::clone(&shared),
             settings: settings.clone(),
             channel: channel.clone(),

@@ -14,8 +14,9 @@ use dromon_binlog::{
 use dromon_relay::log::{Level, Log};
 use rustc_hash::FxHashSet;
 
+use super::shared::Session;
 use super::xa::Phases;
-use super::{End, HISTORY_KEYS, Settings, Shared, gtids, limits};
+use super::{End, HISTORY_KEYS, Settings, Shared, another, elsewhere, gtids, limits};
 use crate::ahead::Ahead;
 use crate::catalog::{Known, Tables, Touched};
 use crate::client::{Client, ClientError};
@@ -121,6 +122,8 @@ pub(super) struct Planner<'s> {
     /// Tables that may have changed since they were read. Several such statements in a row need
     /// one reading.
     stale: Option<Touched>,
+    /// The session of what runs alone may have temporary tables.
+    ran_alone: bool,
 }
 
 impl<'s> Planner<'s> {
@@ -165,6 +168,7 @@ impl<'s> Planner<'s> {
             epoch: stand.epoch,
             open: Open::default(),
             stale: None,
+            ran_alone: false,
         }
     }
 
@@ -206,6 +210,11 @@ impl<'s> Planner<'s> {
             match came {
                 Came::Refused(why) => {
                     return self.shared.end(End::Fatal(format!("The source: {why}.")));
+                }
+                Came::Restarted => {
+                    if let Err(end) = self.restarted() {
+                        return self.shared.end(end);
+                    }
                 }
                 Came::Transaction(transaction) => {
                     let bytes = transaction.bytes();
@@ -343,12 +352,45 @@ impl<'s> Planner<'s> {
         !core.has_ended()
     }
 
+    /// The source was started anew: temporary tables that it had before must be in nobody's way, nor be read. One that
+    /// crashed has not said that they are gone, and gives the numbers of its threads, by which they are told apart,
+    /// once more. They belong to the session of what runs alone, so another one takes its place behind all of that.
+    fn restarted(&mut self) -> Result<(), End> {
+        if !std::mem::take(&mut self.ran_alone) || !self.drain() {
+            return Ok(());
+        }
+        let lost = |error: ClientError| {
+            End::Again(format!(
+                "the source was started anew, and no session of the target could be had that is without its temporary tables: {error}"
+            ))
+        };
+        let old = self.shared.alone().take();
+        if let Some(old) = old {
+            // With it goes its lock.
+            old.client.cut().cut();
+        }
+        let session = Session::for_alone(self.settings, self.shared, self.channel);
+        let Some(mut session) = session.map_err(lost)? else {
+            return Err(another());
+        };
+        match elsewhere(&mut self.control, [&mut session.client].into_iter()).map_err(lost)? {
+            Some(why) => return Err(End::Fatal(why)),
+            None => self.shared.keep_alone(session),
+        }
+        self.log.say(
+            Level::Note,
+            "The source was started anew: its temporary tables are gone, on the target too.",
+        );
+        Ok(())
+    }
+
     /// `done`: the target has it.
     fn seal_as(&mut self, alone: Option<Alone>, done: bool) {
         let open = std::mem::take(&mut self.open);
         if open.transactions.is_empty() {
             return;
         }
+        self.ran_alone |= alone.is_some();
         let before = self.position.to_string();
         let ahead = Ahead::between(&self.position, open.transactions.iter().map(|t| t.gtid));
         for transaction in &open.transactions {

@@ -63,6 +63,19 @@ pub(super) struct Session {
     pub server: Option<u32>,
 }
 
+impl Session {
+    /// Over a connection that is as it must be.
+    pub(super) fn of(client: Client) -> Session {
+        Session {
+            client,
+            dirty: false,
+            local: false,
+            form: None,
+            server: None,
+        }
+    }
+}
+
 /// Two units that could not run side by side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
@@ -475,6 +488,7 @@ impl Shared {
     }
 
     pub(super) fn keep_alone(&self, session: Session) {
+        self.lock().alone = session.client.id;
         *self.alone() = Some(session);
     }
 

@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use dromon_binlog::{EventType, Payload, gtid_flags};
 use dromon_relay::log::Log;
 
-use super::{End, Progress, session};
+use super::{End, Progress, Settings, session};
+use crate::compile::tests::query;
 use crate::fake::{Fake, Reply, cell, settings};
+use crate::source::tests::{event, gtid, started};
 
 /// Nothing takes so long.
 const LONG: Duration = Duration::from_secs(10);
@@ -41,7 +44,11 @@ struct Running {
 
 impl Running {
     fn new(fake: &Fake, lines: &[&str]) -> Running {
-        let (settings, progress) = (settings(fake, lines), Arc::new(Progress::default()));
+        Running::of(settings(fake, lines))
+    }
+
+    fn of(settings: Settings) -> Running {
+        let progress = Arc::new(Progress::default());
         let of = Arc::clone(&progress);
         let thread = thread::spawn(move || session(&settings, &Log::terminal(), &of));
         Running { progress, thread }
@@ -135,4 +142,67 @@ fn each_connection_has_a_lock() {
             "{end:?}"
         );
     }
+}
+
+/// Temporary tables that a source had before it was started anew belong to a session that ends behind all that was
+/// planned before, and before anything else runs.
+#[test]
+fn a_source_that_is_started_anew() {
+    const LOCK: &str = "SELECT GET_LOCK(CONCAT('dromon_replica ',MD5('default')),10)";
+    let statement = |seqno: u8, text: &str| {
+        let text = query(text, "d");
+        let flags = gtid_flags::STANDALONE | gtid_flags::DDL;
+        [
+            gtid(seqno, flags),
+            event(EventType::QUERY, &Payload::Other(&text[19..])),
+        ]
+    };
+    let mut packets = vec![started(0)];
+    packets.extend(statement(5, "CREATE TEMPORARY TABLE a (x INT)"));
+    packets.extend(statement(6, "CREATE TEMPORARY TABLE b (x INT)"));
+    packets.push(started(77));
+    packets.extend(statement(7, "CREATE TEMPORARY TABLE c (x INT)"));
+    packets.push(started(0));
+    packets.extend(statement(8, "CREATE TEMPORARY TABLE d (x INT)"));
+    let source = Fake::new(move |text| match text {
+        _ if text.contains("@@GLOBAL.server_id") => {
+            let cells = ["1", "10.11.18-MariaDB-log"];
+            Some(Reply::Row(cells.map(str::to_owned).to_vec()))
+        }
+        "dump" => Some(Reply::Events(packets.clone())),
+        _ if text.starts_with("SET ") => None,
+        _ => Some(Reply::Nothing),
+    });
+    let target = Fake::new(|text| {
+        if text.starts_with("CREATE TEMPORARY") {
+            // Nobody who does not wait for it comes later.
+            thread::sleep(Duration::from_millis(30));
+        }
+        serves(text)
+    });
+    let mut settings = settings(&target, &["threads=2"]);
+    settings.source.address = source.account().address;
+    let running = Running::of(settings);
+    let done = |said: &[String]| {
+        let steps = said.iter().filter_map(|text| match &text[..] {
+            LOCK => Some("lock"),
+            text => text
+                .strip_prefix("CREATE TEMPORARY TABLE ")
+                .map(|name| match &name[..1] {
+                    "a" => "a",
+                    "b" => "b",
+                    "c" => "c",
+                    _ => "d",
+                }),
+        });
+        steps.collect::<Vec<_>>().concat()
+    };
+    running.until(|| done(&target.said()).ends_with('d'));
+    let said = target.said();
+    assert_eq!(done(&said), "lockablockcd");
+    let at = |is: &dyn Fn(&String) -> bool| said.iter().rposition(is).expect("it was said");
+    let again = at(&|text| text == LOCK);
+    let committed = said[..again].iter().filter(|text| *text == "COMMIT");
+    assert!(committed.count() >= 2, "{said:?}");
+    running.told_to_end();
 }
