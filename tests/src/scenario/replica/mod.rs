@@ -9,6 +9,7 @@ mod kept;
 mod lists;
 mod mixed;
 mod odd;
+mod restarts;
 mod secure;
 mod ways;
 mod xa;
@@ -85,7 +86,7 @@ pub fn all() -> Vec<Scenario> {
         (
             "replica_odd",
             "what is seldom: ROLLBACK of both kinds of tables, temporary tables, statements on tables without transactions that are cut off, long rows, events, savepoints, limits of the target; a replica of \
-             the target; the position deleted",
+             the target; the position deleted; the source killed amid temporary tables",
             odd::run,
         ),
         (

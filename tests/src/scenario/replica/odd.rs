@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-use super::{LIMIT, Replica, equal, grant, kept};
+use super::{LIMIT, Replica, equal, grant, kept, restarts};
 use crate::harness::Case;
 use crate::scenario::relay::place;
 use crate::scenario::relay::plain::Server;
@@ -130,7 +130,7 @@ const ALL: &str =
 
 pub fn run(case: &mut Case) -> anyhow::Result<()> {
     let dir = place(case)?;
-    let primary = Server::new(&dir, "primary", 1, &[])?;
+    let mut primary = Server::new(&dir, "primary", 1, &[])?;
     let target = Server::new(&dir, "target", 2, &[])?;
     let below = Server::new(&dir, "below", 3, &["--max-allowed-packet=64M"])?;
     grant(&target)?;
@@ -173,6 +173,8 @@ pub fn run(case: &mut Case) -> anyhow::Result<()> {
     kept::run(case, &primary, &target, &mut replica)?;
     gone(&primary, &target, &mut replica)?;
     case.note("no commit without the channel's row, and nothing doubled behind it");
+    restarts::run(&mut primary, &target, &mut replica)?;
+    case.note("the source killed amid temporary tables: none of before is read");
     Ok(())
 }
 
