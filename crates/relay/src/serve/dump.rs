@@ -203,6 +203,18 @@ impl Connection<'_> {
         Ok(())
     }
 
+    /// A replica with GTIDs that has all before a file and nothing of it gets it as those do that come from the file
+    /// before: it is told if the primary was restarted then.
+    fn beginning(&self, feed: &Feed, place: Place, state: Option<&BinlogState>) -> Place {
+        let has_nothing = state.is_some() && *feed.wanted() == Wanted::all();
+        // One that cannot be read is told when it is.
+        let head = has_nothing.then(|| self.server.view.head(place.file));
+        match head {
+            Some(Ok(head)) if head.body == place.at => Place { at: 4, ..place },
+            _ => place,
+        }
+    }
+
     fn stream_to(
         &mut self,
         feed: &mut Feed,
@@ -221,6 +233,7 @@ impl Connection<'_> {
             unreadable(error)
         };
         let mut name = view.name(place.file);
+        let place = self.beginning(feed, place, state.as_ref());
         let mut cursor = Cursor::new(Arc::clone(&view), place);
         let mut hints = view.hints();
         let feeding = |e: FeedError, name: &str, at: u64| match e {

@@ -7,6 +7,7 @@ mod http;
 mod lines;
 mod logins;
 mod lost;
+mod restarts;
 mod upstream;
 
 use std::collections::BTreeMap;
