@@ -3,172 +3,74 @@
 //! What an event does on the source comes as changes. So it must not run here, too: as the server's own
 //! replica threads do, it is made with DISABLE ON SLAVE, whatever it is on the source.
 
+use super::parts::{Part, Parts};
+use crate::words::Wording;
+
 /// What it says instead of ENABLE, DISABLE, or nothing.
 const STATUS: &[u8] = b"DISABLE ON SLAVE";
 
-/// A word, or a name in quotes.
-#[derive(Clone, Copy, Debug)]
-struct Word {
-    from: usize,
-    to: usize,
-    quoted: bool,
-}
-
-fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || byte >= 0x80
-}
-
-/// Words one after the other.
-struct Words<'t> {
-    text: &'t [u8],
-    at: usize,
-}
-
-impl Words<'_> {
-    /// Passes what is no word. Texts in `'` are none.
-    fn skip(&mut self) -> Option<()> {
-        loop {
-            let rest = &self.text[self.at..];
-            let line = || rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
-            self.at += match rest {
-                [b'/', b'*', b'!', ..] => {
-                    3 + rest[3..].iter().take_while(|b| b.is_ascii_digit()).count()
-                }
-                [b'/', b'*', ..] => 4 + rest[2..].windows(2).position(|two| two == b"*/")?,
-                [b'#', ..] | [b'-', b'-', 0..=b' ', ..] => line(),
-                [b'\'', ..] => self.quoted(b'\'')? - self.at,
-                [] | [b'`' | b'"', ..] => return Some(()),
-                [byte, ..] if is_word(*byte) => return Some(()),
-                _ => 1,
-            };
-        }
+/// Passes what it begins with, up to the name of its event. `Ok(false)`: it is about none.
+///
+/// # Errors
+/// Whose it is to be cannot be read, and thus not what.
+fn is_event(parts: &mut Parts<'_>) -> Result<bool, &'static str> {
+    parts.settings();
+    if !parts.pass(&["CREATE", "ALTER"]) {
+        return Ok(false);
     }
-
-    /// Where it ends that begins with a quote here.
-    fn quoted(&self, quote: u8) -> Option<usize> {
-        let mut at = self.at + 1;
-        loop {
-            match *self.text.get(at)? {
-                b'\\' if quote != b'`' => at += 2,
-                byte if byte == quote && self.text.get(at + 1) == Some(&quote) => at += 2,
-                byte if byte == quote => return Some(at + 1),
-                _ => at += 1,
-            }
-        }
+    while parts.pass(&["OR", "REPLACE"]) {}
+    let mut defined = *parts;
+    if defined.pass(&["DEFINER"]) && !parts.definer() {
+        return Err("its DEFINER cannot be read");
     }
-
-    /// `None`: there is none, or it has no end.
-    fn next(&mut self) -> Option<Word> {
-        self.skip()?;
-        let from = self.at;
-        let first = *self.text.get(from)?;
-        let quoted = !is_word(first);
-        self.at = match quoted {
-            true => self.quoted(first)?,
-            false => {
-                from + self.text[from..]
-                    .iter()
-                    .take_while(|b| is_word(**b))
-                    .count()
-            }
-        };
-        Some(Word {
-            from,
-            to: self.at,
-            quoted,
-        })
-    }
-
-    fn is(&self, word: Word, what: &str) -> bool {
-        !word.quoted && self.text[word.from..word.to].eq_ignore_ascii_case(what.as_bytes())
-    }
-
-    /// Passes the next word if it is this one.
-    fn pass(&mut self, what: &str) -> bool {
-        let before = self.at;
-        let found = self.next().is_some_and(|word| self.is(word, what));
-        if !found {
-            self.at = before;
-        }
-        found
-    }
-
-    /// Passes a name, with or without a database.
-    fn name(&mut self) -> Option<()> {
-        self.next()?;
-        let rest = self.text[self.at..].trim_ascii_start();
-        if rest.first() == Some(&b'.') {
-            self.next()?;
-        }
-        Some(())
-    }
-
-    /// Whether an event is defined, up to its name.
-    fn is_event(&mut self) -> bool {
-        if !self.pass("CREATE") && !self.pass("ALTER") {
-            return false;
-        }
-        while self.pass("OR") || self.pass("REPLACE") {}
-        if self.pass("DEFINER") {
-            // A user, and a host.
-            for _ in 0..2 {
-                if self.pass("EVENT") {
-                    return true;
-                }
-                // A text is no word: it is passed with what follows it.
-                let before = self.at;
-                match self.next() {
-                    Some(word) if self.is(word, "EVENT") => return true,
-                    Some(_) => {}
-                    None => self.at = before,
-                }
-            }
-        }
-        self.pass("EVENT")
-    }
+    Ok(parts.pass(&["EVENT"]))
 }
 
 /// A statement that defines an event, as it is to be run here. `None`: it defines none.
 ///
 /// # Errors
-/// It does, but cannot be read.
-pub(super) fn on_replica(text: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
-    let mut words = Words { text, at: 0 };
-    if !words.is_event() {
+/// It does, or may, but cannot be read.
+pub(super) fn on_replica(text: &[u8], wording: Wording) -> Result<Option<Vec<u8>>, &'static str> {
+    let mut parts = Parts::new(text, wording);
+    if !is_event(&mut parts)? {
         return Ok(None);
     }
-    if words.pass("IF") {
-        words.pass("NOT");
-        words.pass("EXISTS");
+    if parts.pass(&["IF"]) {
+        parts.pass(&["NOT"]);
+        parts.pass(&["EXISTS"]);
     }
     let cannot = "the definition of its event cannot be read";
-    words.name().ok_or(cannot)?;
+    let pass_name = |parts: &mut Parts<'_>| {
+        let found = parts.name() && (!parts.pass_sign(b'.') || parts.name());
+        found.then_some(()).ok_or(cannot)
+    };
+    pass_name(&mut parts)?;
     let with = |from: usize, to: usize, before: &[u8], behind: &[u8]| {
         let status = [before, STATUS, behind].concat();
         Ok(Some([&text[..from], &status, &text[to..]].concat()))
     };
+    let mut before = Part::Sign(b' ');
     loop {
-        let at = words.at;
-        let Some(word) = words.next() else {
-            // All was read: what remains is no word.
-            let rest = Words { text, at }.skip();
-            return match rest {
-                Some(()) => with(at, at, b" ", b""),
-                None => Err(cannot),
-            };
+        let at = parts.at;
+        let Some((part, from)) = parts.next().map_err(|()| cannot)? else {
+            return with(at, at, b" ", b"");
         };
-        if words.is(word, "RENAME") {
-            words.pass("TO");
-            words.name().ok_or(cannot)?;
-        } else if words.is(word, "ENABLE") {
-            return with(word.from, word.to, b"", b"");
-        } else if words.is(word, "DISABLE") {
-            return match words.pass("ON") {
-                true => Ok(None),
-                false => with(word.from, word.to, b"", b""),
-            };
-        } else if words.is(word, "COMMENT") || words.is(word, "DO") {
-            return with(word.from, word.from, b"", b" ");
+        let is_name = matches!(before, Part::Sign(b'.' | b'@'));
+        before = part;
+        if part != Part::Word || is_name {
+            continue;
+        }
+        let word = text[from..parts.at].to_ascii_uppercase();
+        match &word[..] {
+            b"RENAME" => {
+                parts.pass(&["TO"]);
+                pass_name(&mut parts)?;
+            }
+            b"ENABLE" => return with(from, parts.at, b"", b""),
+            b"DISABLE" if parts.pass(&["ON"]) => return Ok(None),
+            b"DISABLE" => return with(from, parts.at, b"", b""),
+            b"COMMENT" | b"DO" => return with(from, from, b"", b" "),
+            _ => {}
         }
     }
 }
@@ -178,9 +80,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::words::Charset;
+
+    const UTF8: Wording = Wording {
+        escapes: Some(true),
+        charset: Charset::Utf8,
+    };
 
     fn run(text: &str) -> Option<String> {
-        let made = on_replica(text.as_bytes()).expect(text)?;
+        let made = on_replica(text.as_bytes(), UTF8).expect(text)?;
         Some(String::from_utf8_lossy(&made).into_owned())
     }
 
@@ -206,6 +114,34 @@ mod tests {
                 "CREATE /*!50106 EVENT */ e ON SCHEDULE EVERY 1 HOUR DISABLE ON SLAVE DO SET @a = 'ä'",
             ),
             (
+                "CREATE /*M! EVENT */ e ON SCHEDULE EVERY 1 HOUR DO SET @a = 1",
+                "CREATE /*M! EVENT */ e ON SCHEDULE EVERY 1 HOUR DISABLE ON SLAVE DO SET @a = 1",
+            ),
+            (
+                "/*M!100100 ALTER EVENT e RENAME TO f */",
+                "/*M!100100 ALTER EVENT e RENAME TO f DISABLE ON SLAVE */",
+            ),
+            (
+                "SET STATEMENT max_statement_time=1 FOR ALTER EVENT e ENABLE",
+                "SET STATEMENT max_statement_time=1 FOR ALTER EVENT e DISABLE ON SLAVE",
+            ),
+            (
+                "ALTER EVENT e ON SCHEDULE AT '2030-01-01 00:00:00' -- soon",
+                "ALTER EVENT e ON SCHEDULE AT '2030-01-01 00:00:00' DISABLE ON SLAVE -- soon",
+            ),
+            (
+                "ALTER EVENT e ON SCHEDULE AT @do + INTERVAL (1) DAY ENDS NOW()",
+                "ALTER EVENT e ON SCHEDULE AT @do + INTERVAL (1) DAY ENDS NOW() DISABLE ON SLAVE",
+            ),
+            (
+                "ALTER DEFINER=event@10.0.0.1 EVENT e ENABLE",
+                "ALTER DEFINER=event@10.0.0.1 EVENT e DISABLE ON SLAVE",
+            ),
+            (
+                "ALTER DEFINER='a\\'b' EVENT e ENABLE",
+                "ALTER DEFINER='a\\'b' EVENT e DISABLE ON SLAVE",
+            ),
+            (
                 "ALTER EVENT d . e RENAME TO x.comment",
                 "ALTER EVENT d . e RENAME TO x.comment DISABLE ON SLAVE",
             ),
@@ -228,8 +164,25 @@ mod tests {
         ] {
             assert_eq!(run(text), None, "{text}");
         }
-        assert!(on_replica(b"CREATE EVENT e COMMENT 'no end").is_ok());
-        assert!(on_replica(b"ALTER EVENT e ON SCHEDULE AT 'no end").is_err());
+    }
+
+    /// Where a text ends depends on the session that it had.
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        let escapes = |escapes| Wording { escapes, ..UTF8 };
+        let behind = b"ALTER EVENT e ON SCHEDULE AT 'a\\' DO SELECT 1";
+        assert!(on_replica(behind, UTF8).is_err());
+        assert!(on_replica(behind, escapes(None)).is_err());
+        let made = on_replica(behind, escapes(Some(false))).expect("it can be read");
+        assert!(made.is_some_and(|made| made.ends_with(b"'a\\' DISABLE ON SLAVE DO SELECT 1")));
+        let any = Wording {
+            charset: Charset::Any,
+            ..UTF8
+        };
+        assert!(on_replica(b"ALTER EVENT `a\x83`` ENABLE", any).is_err());
+        assert!(on_replica(b"CREATE EVENT e COMMENT 'no end", UTF8).is_ok());
+        assert!(on_replica(b"ALTER EVENT e ON SCHEDULE AT 'no end", UTF8).is_err());
+        assert!(on_replica(b"ALTER DEFINER=\"a\\\"b\" EVENT e ENABLE", UTF8).is_err());
     }
 
     proptest! {
@@ -238,12 +191,12 @@ mod tests {
         /// Nothing else of it changes, and a second time nothing at all.
         #[test]
         fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-            let _ = on_replica(&bytes);
+            let _ = on_replica(&bytes, UTF8);
             let text = [b"CREATE EVENT e ON SCHEDULE EVERY 1 DAY DO ", &bytes[..]].concat();
-            let made = on_replica(&text).expect("it can be read").expect("it is changed");
+            let made = on_replica(&text, UTF8).expect("it can be read").expect("it is changed");
             prop_assert_eq!(made.len(), text.len() + STATUS.len() + 1);
             prop_assert!(made.ends_with(&bytes));
-            prop_assert_eq!(on_replica(&made), Ok(None));
+            prop_assert_eq!(on_replica(&made, UTF8), Ok(None));
         }
     }
 }

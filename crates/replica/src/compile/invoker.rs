@@ -5,6 +5,7 @@
 
 use dromon_binlog::{StatusVar, StatusVars};
 
+use super::parts::{Part, Parts};
 use crate::value::put_name;
 use crate::words::{Charset, Wording};
 
@@ -13,122 +14,6 @@ const ROLE: &[u8] = b"CURRENT_ROLE";
 
 /// How it goes on without it.
 const BEHIND: &str = "set gtid_pos in dromon_replica.position behind it";
-
-/// What a statement consists of, without spaces and comments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    /// Not in quotes.
-    Word,
-    Quoted,
-    Sign(u8),
-}
-
-fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || byte >= 0x80
-}
-
-/// Parts one after the other.
-#[derive(Clone, Copy)]
-struct Parts<'t> {
-    text: &'t [u8],
-    at: usize,
-    wording: Wording,
-}
-
-impl Parts<'_> {
-    /// Passes spaces and comments. `None`: one has no end.
-    fn skip(&mut self) -> Option<()> {
-        loop {
-            let rest = &self.text[self.at..];
-            let line = || rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
-            let digits = |rest: &[u8]| rest.iter().take_while(|b| b.is_ascii_digit()).count();
-            self.at += match rest {
-                // What stands in it is run by servers of that version, and does no harm with others.
-                [b'/', b'*', b'!', ..] => 3 + digits(&rest[3..]),
-                [b'/', b'*', b'M', b'!', ..] => 4 + digits(&rest[4..]),
-                [b'/', b'*', ..] => 4 + rest[2..].windows(2).position(|two| two == b"*/")?,
-                [b'*', b'/', ..] => 2,
-                [b'#', ..] | [b'-', b'-', 0..=b' ', ..] => line(),
-                [0..=b' ', ..] => 1,
-                _ => return Some(()),
-            };
-        }
-    }
-
-    /// Where it ends that begins with a quote here. `None`: that cannot be said for sure.
-    fn quoted(&self, quote: u8) -> Option<usize> {
-        let mut at = self.at + 1;
-        loop {
-            match *self.text.get(at)? {
-                // Of a name or of a text.
-                b'\\' if quote == b'"' => return None,
-                b'\\' if quote == b'\'' && self.wording.escapes? => at += 2,
-                byte if byte == quote && self.text.get(at + 1) == Some(&quote) => at += 2,
-                byte if byte == quote => return Some(at + 1),
-                _ => at += 1,
-            }
-        }
-    }
-
-    /// The next one, and where it begins; `None` at the end.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    fn next(&mut self) -> Result<Option<(Part, usize)>, ()> {
-        self.skip().ok_or(())?;
-        let from = self.at;
-        let rest = &self.text[from..];
-        let (part, to) = match rest.first() {
-            None => return Ok(None),
-            Some(quote @ (b'\'' | b'"' | b'`')) => (Part::Quoted, self.quoted(*quote).ok_or(())?),
-            Some(byte) if is_word(*byte) => {
-                let len = rest.iter().take_while(|b| is_word(**b)).count();
-                (Part::Word, from + len)
-            }
-            Some(byte) => (Part::Sign(*byte), from + 1),
-        };
-        self.at = to;
-        Ok(Some((part, from)))
-    }
-
-    /// Passes the next part if it is one of these words.
-    fn pass(&mut self, words: &[&str]) -> bool {
-        let mut after = *self;
-        let Ok(Some((Part::Word, from))) = after.next() else {
-            return false;
-        };
-        let word = &self.text[from..after.at];
-        let found = words
-            .iter()
-            .any(|w| word.eq_ignore_ascii_case(w.as_bytes()));
-        if found {
-            *self = after;
-        }
-        found
-    }
-
-    fn pass_sign(&mut self, sign: u8) -> bool {
-        let mut after = *self;
-        let found = matches!(after.next(), Ok(Some((Part::Sign(s), _))) if s == sign);
-        if found {
-            *self = after;
-        }
-        found
-    }
-
-    /// Passes what may stand in front of a statement.
-    fn settings(&mut self) {
-        let mut after = *self;
-        if after.pass(&["SET"]) && after.pass(&["STATEMENT"]) {
-            while !after.pass(&["FOR"]) {
-                if !matches!(after.next(), Ok(Some(_))) {
-                    return;
-                }
-            }
-            *self = after;
-        }
-    }
-}
 
 /// Of what kind a statement is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,11 +86,7 @@ pub(super) fn named(
     status: StatusVars<'_>,
     wording: Wording,
 ) -> Result<Option<Vec<u8>>, String> {
-    let mut parts = Parts {
-        text,
-        at: 0,
-        wording,
-    };
+    let mut parts = Parts::new(text, wording);
     parts.settings();
     let Some(kind) = kind(parts) else {
         return Ok(None);

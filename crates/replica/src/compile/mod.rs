@@ -24,6 +24,7 @@ mod fold;
 mod images;
 mod invoker;
 mod load;
+mod parts;
 mod reads;
 mod rows;
 mod statement;

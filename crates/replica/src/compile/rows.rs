@@ -504,7 +504,7 @@ pub(super) fn pieces<'a>(
                         if let Some(why) = lacks(query.status(), options.collations) {
                             return Err(unsupported(why));
                         }
-                        if let Some(changed) = on_replica(text).map_err(unsupported)? {
+                        if let Some(changed) = on_replica(text, how).map_err(unsupported)? {
                             *text = changed;
                         }
                         let named = invoker::named(text, query.status(), how);
