@@ -127,8 +127,9 @@ pub trait Applier {
     fn donate(&mut self, request: &[u8], position: Position, bypass: bool) -> bool;
     /// The node has caught up with the cluster.
     fn synced(&mut self);
-    /// The copy that was asked for will never be whole, and the others know that
-    /// this node goes. May end the process; else the node leaves.
+    /// The copy that was asked for will never be whole, or what starts the engines will never come.
+    /// The others know that this node goes, if anything can tell them. May end the process; else the
+    /// node leaves.
     fn give_up(&mut self);
 }
 

@@ -12,6 +12,7 @@ use dromon_order::{CommittedBody, Order};
 use dromon_writeset::{Flags, PayloadSum};
 
 use super::delivery::{to_view, view_member};
+use super::leave::{ended, told_to_leave};
 use super::transfer::{Bypass, NoCopy};
 use super::{Item, Node, Phase, RemoteWriteSet, Shared, lock};
 use crate::cluster::{ClusterView, MemberState};
@@ -46,6 +47,9 @@ impl Ended {
 enum BroughtUp {
     Ready,
     Left,
+    /// The same as inconsistent, amid the start of the server: what it waits for does not come, and its last view
+    /// does not end that.
+    NeverStarts,
     /// The copy this server waits for will never be whole.
     NoCopy(String),
     Failed(String),
@@ -86,23 +90,9 @@ impl Node {
                     self.deliver_final(applier, self.final_view(self.gates.released()));
                     return stop(Outcome::Ok);
                 }
-                BroughtUp::NoCopy(why) => {
-                    self.error(&why);
-                    self.leave_not_begun();
-                    applier.give_up();
-                    self.deliver_final(applier, self.final_view(self.gates.released()));
-                    self.shared().join_failed = Some(why);
-                    self.changed.notify_all();
-                    return stop(Outcome::Fatal);
-                }
-                BroughtUp::Failed(why) => {
-                    self.error(&why);
-                    self.leave_not_begun();
-                    self.deliver_final(applier, self.final_view(self.gates.released()));
-                    self.shared().join_failed = Some(why);
-                    self.changed.notify_all();
-                    return stop(Outcome::Fatal);
-                }
+                BroughtUp::NeverStarts => return self.never_starts(applier),
+                BroughtUp::NoCopy(why) => return self.not_brought_up(applier, why, true),
+                BroughtUp::Failed(why) => return self.not_brought_up(applier, why, false),
             }
         }
         let waiter = Node::waiter();
@@ -615,7 +605,7 @@ impl Node {
         let told_at = match bypass {
             Ok(Bypass::Done(at)) => Some(at),
             Ok(Bypass::None) => None,
-            Ok(Bypass::Left) => return BroughtUp::Left,
+            Ok(Bypass::Left) => return self.left_unstarted(),
             Err(NoCopy::Never(why)) => return BroughtUp::NoCopy(why),
             Err(NoCopy::NotNow(why)) => return BroughtUp::Failed(why),
         };
@@ -628,7 +618,7 @@ impl Node {
         } else if fresh || lacks_nothing {
             self.applied_from(joined_at - 1, false);
             if !self.start_at(joined_at - 1) {
-                return BroughtUp::Left;
+                return self.left_unstarted();
             }
         } else if by_log {
             // A server told to bootstrap forgets its position with the first
@@ -657,7 +647,7 @@ impl Node {
                     }
                     self.propose_joined(own);
                 }
-                Ok(None) => return BroughtUp::Left,
+                Ok(None) => return self.left_unstarted(),
                 Err(NoCopy::Never(why)) => return BroughtUp::NoCopy(why),
                 Err(NoCopy::NotNow(why)) => return BroughtUp::Failed(why),
             }
@@ -697,6 +687,15 @@ impl Node {
             self.ask_synced(&order);
         }
         BroughtUp::Ready
+    }
+
+    /// How bringing up ends if this node leaves before that has started the server's engines; they may run since an
+    /// earlier connection.
+    fn left_unstarted(&self) -> BroughtUp {
+        match self.phase() == Phase::Inconsistent && !self.was_up.load(Relaxed) {
+            true => BroughtUp::NeverStarts,
+            false => BroughtUp::Left,
+        }
     }
 
     /// This process applies what comes after `seqno`; `copied`: what it did
@@ -885,14 +884,4 @@ impl Node {
         self.gates.close();
         self.changed.notify_all();
     }
-}
-
-/// Whether this node was told to leave. One that is inconsistent has its last views on their way.
-pub(super) fn told_to_leave(phase: Phase) -> bool {
-    matches!(phase, Phase::Leaving | Phase::Closed)
-}
-
-/// Whether a node that waits to be brought up need not wait any more.
-pub(super) fn ended(phase: Phase) -> bool {
-    matches!(phase, Phase::Leaving | Phase::Closed | Phase::Inconsistent)
 }

@@ -790,8 +790,8 @@ impl Node {
                 if shared.joined.is_some() {
                     break shared;
                 }
-                if matches!(shared.phase, Phase::Leaving | Phase::Closed) {
-                    return Err(ConnectError::Refused("told to leave meanwhile".into()));
+                if let Some(why) = self.never_joins(shared.phase) {
+                    return Err(ConnectError::Refused(why.into()));
                 }
                 if let Some(why) = &shared.join_failed {
                     return Err(ConnectError::LogGone(why.clone()));

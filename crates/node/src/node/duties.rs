@@ -171,12 +171,14 @@ impl Node {
         );
         if let Some(why) = &status.failed
             && !leaving
-            && !self.engine_failed.swap(true, Relaxed)
         {
-            self.error(&format!(
-                "this node's ordering engine failed: {why}. Nothing was acknowledged that is not safe on a majority; \
-                 the others go on. When the cause is gone, restart this server"
-            ));
+            if !self.engine_failed.swap(true, Relaxed) {
+                self.error(&format!(
+                    "this node's ordering engine failed: {why}. Nothing was acknowledged that is not safe on a majority; \
+                     the others go on. When the cause is gone, restart this server"
+                ));
+            }
+            self.never_hears(why);
         }
         self.maybe_seek(lost_for);
         if flip && let Some(services) = self.services() {
@@ -185,6 +187,21 @@ impl Node {
                 primary: status.primary,
             });
         }
+    }
+
+    /// Nothing is delivered here any more, as the engine failed (`why`): who waits for its data hears neither of the
+    /// donor nor that the others removed it. Not before the join is ordered: whoever waits for that asks the engine.
+    fn never_hears(&self, why: &str) {
+        {
+            let mut shared = self.shared();
+            let waits = shared.phase == Phase::Joining && shared.joined.is_some();
+            if !waits || shared.brought_up || shared.join_failed.is_some() {
+                return;
+            }
+            let why = why.trim_end_matches('.');
+            shared.join_failed = Some(format!("this node's ordering engine failed: {why}"));
+        }
+        self.changed.notify_all();
     }
 
     /// The times that the engine goes by.

@@ -274,6 +274,17 @@ impl Node {
         }
     }
 
+    /// Why a node in `phase` that waits to be joined will not be. (A witness that is inconsistent takes the log anew.)
+    pub(super) fn never_joins(&self, phase: Phase) -> Option<&'static str> {
+        match phase {
+            Phase::Leaving | Phase::Closed => Some("told to leave meanwhile"),
+            Phase::Inconsistent if !self.setup.witness => {
+                Some("this node left as inconsistent before it had joined; why stands above")
+            }
+            _ => None,
+        }
+    }
+
     /// The server cannot be brought up: the others are neither to count this node nor to keep
     /// their log for it.
     pub(super) fn leave_not_begun(&self) {
@@ -286,9 +297,42 @@ impl Node {
         }
     }
 
+    /// The server cannot be brought up, as `why` says; `waits`: for a copy that never comes.
+    pub(super) fn not_brought_up(
+        &self,
+        applier: &mut dyn Applier,
+        why: String,
+        waits: bool,
+    ) -> Ended {
+        self.error(&why);
+        self.leave_not_begun();
+        if waits {
+            applier.give_up();
+        }
+        self.deliver_final(applier, self.final_view(self.gates.released()));
+        self.shared().join_failed = Some(why);
+        self.changed.notify_all();
+        Ended::with(Outcome::Fatal)
+    }
+
+    /// This node leaves as inconsistent, and its server waits for what starts its engines.
+    pub(super) fn never_starts(&self, applier: &mut dyn Applier) -> Ended {
+        // Its process may end next, and whoever found it out may not have come to writing that down.
+        self.save_inconsistent();
+        if let Some(order) = self.order() {
+            self.wait_gone(&order);
+        }
+        applier.give_up();
+        self.deliver_final(applier, self.final_view(self.gates.released()));
+        Ended::with(Outcome::Fatal)
+    }
+
     /// Tells the others that this node goes, and waits until that is ordered.
     pub(super) fn say_leave(&self, reason: LeaveReason) {
         let Some(order) = self.order() else { return };
+        if self.engine_failed.load(Relaxed) {
+            return; // silence evicts it
+        }
         let uuid = self.shared().uuid;
         // If it is not ordered, silence evicts this node.
         let leave = encode(&Control::Leave { uuid, reason });
@@ -416,4 +460,14 @@ impl Node {
         let mut shared = self.shared();
         shared.own_state = MemberState::Joiner;
     }
+}
+
+/// Whether this node was told to leave. One that is inconsistent has its last views on their way.
+pub(super) fn told_to_leave(phase: Phase) -> bool {
+    matches!(phase, Phase::Leaving | Phase::Closed)
+}
+
+/// Whether a node that waits to be brought up need not wait any more.
+pub(super) fn ended(phase: Phase) -> bool {
+    matches!(phase, Phase::Leaving | Phase::Closed | Phase::Inconsistent)
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use dromon_gates::Seqno;
 use dromon_writeset::{Kept, Payload};
 
-use super::apply::told_to_leave;
+use super::leave::told_to_leave;
 use super::{Node, Phase, lock};
 use crate::cluster::Chunked;
 use crate::in_log::{PieceLog, ReadLog};

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use dromon_gates::{Seqno, Waiter};
 use dromon_writeset::Uuid;
 
-use super::apply::ended;
+use super::leave::ended;
 use super::{Node, Phase, Shared, lock};
 use crate::cluster::{ClusterView, Member, MemberState};
 use crate::database::{Applier, Outcome};

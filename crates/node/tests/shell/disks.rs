@@ -1,14 +1,15 @@
 //! Disks under a log that hang or fail: progress counts, not pings.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dromon_node::{Meta, Outcome, Phase, Position};
 use dromon_writeset::{Flags, KeyType, Uuid};
 
 use crate::load::Load;
+use crate::membership::begin_join;
 use crate::toy::holds::Point;
-use crate::toy::{End, row};
-use crate::world::{World, run};
+use crate::toy::{Copying, Db, End, State, row};
+use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// Silence is judged much later than standing still.
@@ -140,6 +141,153 @@ fn a_follower_whose_disk_fails_is_put_out() {
 #[test]
 fn a_leader_whose_disk_fails_is_put_out() {
     fails(true);
+}
+
+/// Nobody is evicted within these tests.
+const PATIENT: &str = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
+/// A leave that nobody orders is waited for so long.
+const LEAVE: Duration = Duration::from_secs(10);
+
+/// `joiner`, which waits for a copy and whose disk has failed, gives up.
+fn gives_up(world: &World, joiner: &Db) {
+    let since = Instant::now();
+    let works = world.db(2);
+    world.until("it gives up", || {
+        // Something for the disk to fail at.
+        assert!(works.set(row(800), 1).is_committed());
+        joiner.returned().contains(&Outcome::Fatal)
+    });
+    assert!(since.elapsed() < LEAVE, "{:?}", since.elapsed());
+    assert_eq!(joiner.gave_up(), 1);
+    for (says, times) in [
+        ("this node's ordering engine failed: ", 2),
+        ("nothing of theirs is lost; the data is unusable", 1),
+    ] {
+        assert_eq!(world.report.times(&joiner.name, says), times, "{says}");
+    }
+}
+
+#[test]
+fn a_joiner_whose_disk_fails_while_nobody_gives_it_a_copy_gives_up() {
+    run(3, PATIENT, LIMIT, |world| {
+        let first = world.db(1);
+        first.holds.close(Point::DonorPaused);
+        let fourth = begin_join(world, 4, "n1");
+        world.until("the donor is at work", || {
+            first.holds.waiting(Point::DonorPaused) == 1
+        });
+        for n in [2, 3] {
+            assert_eq!(world.db(n).node().desync(), Outcome::Ok);
+        }
+        let fifth = begin_join(world, 5, "");
+        world.until("it waits", || {
+            world.report.times("n5", "no member can be donor now") > 0
+        });
+        world.net.fail_log(&fifth.addr);
+        gives_up(world, &fifth);
+        fifth.disconnect();
+        first.holds.open(Point::DonorPaused);
+        world.synced(&fourth);
+    });
+}
+
+/// The copy comes while the others are not heard; with them comes what the disk fails at. `above`:
+/// the copy has more than what was delivered here.
+fn fails_behind_its_copy(above: bool) {
+    run(2, PATIENT, LIMIT, move |world| {
+        let (first, donor) = (world.db(1), world.db(2));
+        let point = match above {
+            true => Point::DonorCopies,
+            false => Point::DonorPaused,
+        };
+        donor.holds.close(point);
+        if above {
+            donor.set_copying(Copying::DonorGoesOn);
+        }
+        let joiner = begin_join(world, 3, "n2");
+        world.until("the donor is at work", || donor.holds.waiting(point) == 1);
+        world.voters(2);
+        world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
+        for n in 0..3 {
+            assert!(first.set(row(n), 1).is_committed());
+        }
+        if above {
+            world.until("the donor has it", || donor.read(row(2)) == 1);
+        }
+        donor.holds.open(point);
+        world.until("the copy is there", || joiner.state() == State::Initialized);
+        assert_eq!(joiner.read(row(2)) == 1, above);
+        world.net.fail_log(&joiner.addr);
+        world.net.heal();
+        gives_up(world, &joiner);
+        joiner.disconnect();
+        world.synced(&donor);
+    });
+}
+
+#[test]
+fn a_joiner_whose_disk_fails_behind_a_copy_that_is_ahead_gives_up() {
+    fails_behind_its_copy(true);
+}
+
+#[test]
+fn a_joiner_whose_disk_fails_before_its_copy_is_known_to_be_whole_gives_up() {
+    fails_behind_its_copy(false);
+}
+
+/// Its server waits for its engines to start, and the last view of an inconsistent node does not end that.
+#[test]
+fn a_joiner_that_cannot_deliver_what_comes_amid_its_copy_gives_up() {
+    run(2, PATIENT, LIMIT, |world| {
+        let (first, donor) = (world.db(1), world.db(2));
+        donor.holds.close(Point::DonorPaused);
+        let joiner = begin_join(world, 3, "n2");
+        world.until("the donor is at work", || {
+            donor.holds.waiting(Point::DonorPaused) == 1
+        });
+        let says = "Inconsistency detected: log entry";
+        world.without_dir(3, || {
+            let mut t = first.begin();
+            t.put(row(1), 1).expect("a free row");
+            assert!(t.commit_padded(5 << 20).is_committed());
+            world.until("it cannot be kept there", || {
+                world.report.times("n3", says) == 1
+            });
+        });
+        world.until("it gives up", || {
+            joiner.returned().contains(&Outcome::Fatal)
+        });
+        assert_eq!((joiner.gave_up(), joiner.finals()), (1, 1));
+        world.until("the others know that it goes", || first.size() == 2);
+        joiner.disconnect();
+        donor.holds.open(Point::DonorPaused);
+        world.synced(&donor);
+        let again = world.join(3);
+        assert_eq!(again.read(row(1)), 1);
+        world.settle();
+    });
+}
+
+/// The same before it has joined: its own log has what it cannot keep elsewhere.
+#[test]
+fn who_cannot_deliver_its_own_log_does_not_wait_to_be_joined() {
+    run(3, PATIENT, LIMIT, |world| {
+        world.settle();
+        let old = world.db(3).disk();
+        let mut t = world.db(1).begin();
+        t.put(row(1), 1).expect("a free row");
+        assert!(t.commit_padded(5 << 20).is_committed());
+        world.settle();
+        world.crash(3);
+        let position = old.position;
+        let again = world.open(3, old, position);
+        let why = world.without_dir(3, || again.connect(&World::url(), false));
+        let why = why.expect_err("it has no room");
+        assert!(why.contains("inconsistent"), "{why}");
+        let again = world.join(3);
+        assert_eq!(again.read(row(1)), 1);
+        world.settle();
+    });
 }
 
 #[test]
