@@ -63,15 +63,17 @@ impl Server {
         }
     }
 
-    /// Writes one line to the server's error log. Line breaks and NULs become spaces.
-    /// Never panics; must not be called from a signal handler.
+    /// Writes a message to the server's error log: one line, or, where it is longer than
+    /// the server takes, several, all but the first marked with `… `. Line breaks and NULs
+    /// become spaces. Never panics; must not be called from a signal handler.
     pub fn log(&self, level: LogLevel, message: &str) {
         let Ok(callbacks) = self.callbacks("logger") else {
             return;
         };
-        let line = log_line(message);
-        // SAFETY: the callback is the server's own; `line` ends with NUL.
-        unsafe { (callbacks.logger)(level as u32, line.as_ptr().cast()) }
+        for line in log_lines(message) {
+            // SAFETY: the callback is the server's own; `line` ends with NUL.
+            unsafe { (callbacks.logger)(level as u32, line.as_ptr().cast()) }
+        }
     }
 
     /// Tells the server that this node is in the component of `view`, own index included.
@@ -182,16 +184,45 @@ pub(crate) fn log_current(level: LogLevel, message: &str) -> bool {
     }
 }
 
-/// The message as one NUL-terminated line.
-fn log_line(message: &str) -> Vec<u8> {
-    let mut line = Vec::with_capacity(message.len() + 1);
-    line.extend(message.trim_end().bytes().map(|byte| match byte {
-        0 | b'\n' | b'\r' => b' ',
-        other => other,
-    }));
-    line.push(0);
-    debug_assert!(CStr::from_bytes_with_nul(&line).is_ok());
-    line
+/// Most bytes of a line. The server writes each into 1024, with a word of its own before
+/// it, and drops the rest; what to do stands at the end.
+const LINE: usize = 1000;
+/// Begins a line that goes on with the text of the one before.
+const GOES_ON: &str = "… ";
+
+/// The message as NUL-terminated lines. They end at blanks where those are near enough.
+fn log_lines(message: &str) -> Vec<Vec<u8>> {
+    let text = message.trim_end().replace(['\0', '\n', '\r'], " ");
+    let mut lines = Vec::new();
+    let (mut mark, mut rest) = ("", text.as_str());
+    loop {
+        let (piece, after) = rest.split_at(piece_end(rest, LINE - mark.len()));
+        let mut line = Vec::with_capacity(mark.len() + piece.len() + 1);
+        line.extend_from_slice(mark.as_bytes());
+        line.extend_from_slice(piece.as_bytes());
+        line.push(0);
+        debug_assert!(CStr::from_bytes_with_nul(&line).is_ok());
+        lines.push(line);
+        if after.is_empty() {
+            return lines;
+        }
+        (mark, rest) = (GOES_ON, after);
+    }
+}
+
+/// Where a line of at most `room` bytes with the begin of `text` ends.
+fn piece_end(text: &str, room: usize) -> usize {
+    if text.len() <= room {
+        return text.len();
+    }
+    let mut end = room;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    match text[..end].rfind(' ') {
+        Some(blank) if blank >= room / 2 => blank + 1,
+        _ => end,
+    }
 }
 
 #[cfg(test)]
@@ -200,7 +231,42 @@ mod tests {
 
     #[test]
     fn a_log_line_has_no_break_and_one_nul() {
-        assert_eq!(log_line("a\nb\0c\r\nd\n"), b"a b c  d\0");
-        assert_eq!(log_line(""), b"\0");
+        assert_eq!(log_lines("a\nb\0c\r\nd\n"), [b"a b c  d\0"]);
+        assert_eq!(log_lines(""), [b"\0"]);
+    }
+
+    /// Without their marks and NULs.
+    fn pieces(message: &str) -> Vec<String> {
+        let lines = log_lines(message).into_iter().enumerate();
+        let text = |(i, line): (usize, Vec<u8>)| {
+            assert!(line.len() <= LINE + 1, "{} bytes", line.len());
+            let line = CStr::from_bytes_with_nul(&line).expect("one NUL");
+            let line = line.to_str().expect("whole characters");
+            let mark = if i == 0 { "" } else { GOES_ON };
+            line.strip_prefix(mark).expect("the mark").to_owned()
+        };
+        lines.map(text).collect()
+    }
+
+    #[test]
+    fn a_long_text_goes_into_several_lines() {
+        let long = "x".repeat(LINE);
+        assert_eq!(pieces(&long), [long.as_str()]);
+        assert_eq!(pieces(&format!("{long}\n")), [long.as_str()]);
+        assert_eq!(pieces(&format!("{long}y")), [long.as_str(), "y"]);
+        // A line break is as good a place as a blank.
+        let first = "x".repeat(LINE - 100);
+        let (two, blank) = (format!("{first}\n{long}"), format!("{first} "));
+        assert_eq!(pieces(&two)[0], blank);
+        assert_eq!(pieces(&two).concat(), two.replace('\n', " "));
+        // No character is torn, whatever comes before it, and a blank too far back is none.
+        for before in 0..4 {
+            for wide in ["ä", "…", "🦭"] {
+                let text = format!("a {}{}", "x".repeat(before), wide.repeat(2000));
+                let pieces = pieces(&text);
+                assert!(pieces.len() <= text.len() / (LINE - 10) + 1, "{wide}");
+                assert_eq!(pieces.concat(), text);
+            }
+        }
     }
 }

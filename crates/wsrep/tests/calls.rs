@@ -82,6 +82,26 @@ fn init_takes_null_texts_and_no_position() {
     );
 }
 
+/// The server drops what a line has beyond 1016 bytes, and the last words say what to do.
+#[test]
+fn a_long_message_reaches_the_log_with_its_end() {
+    let _host = Host::start();
+    let long = "Wörter, die alle ankommen sollen. ".repeat(3000 / 35) + "Das ist\nzu tun";
+    assert!(long.len() > 2900);
+    let server = server().expect("it runs");
+    server.log(dromon_wsrep::LogLevel::Error, &long);
+    let mut whole = String::new();
+    for (i, (level, line)) in lines().into_iter().enumerate() {
+        assert_eq!(level, dromon_wsrep::LogLevel::Error as u32);
+        assert!(line.len() <= 1016, "{} bytes", line.len());
+        let mark = if i == 0 { "" } else { "… " };
+        let text = line.strip_prefix(mark).expect("who goes on says so");
+        assert!(!text.starts_with(' '), "{text}");
+        whole.push_str(text);
+    }
+    assert_eq!(whole, long.replace('\n', " "));
+}
+
 #[test]
 fn a_failed_init_leaves_a_handle_that_can_be_freed_and_started_again() {
     let host = Host::load();
