@@ -1,9 +1,11 @@
 //! What the node says about itself.
 
+use std::borrow::Cow;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use dromon_order::OrderStatus;
 use dromon_writeset::Uuid;
 
 use super::{Node, Phase, lock};
@@ -11,6 +13,7 @@ use crate::cluster::MemberState;
 use crate::delayed::Seen;
 use crate::digests::Difference;
 use crate::durabilities::Told;
+use crate::flow::FlowStats;
 use crate::messages::Progress;
 use crate::options::Durability;
 use crate::status::{
@@ -181,16 +184,10 @@ impl Node {
         let send_queue = lock(&self.pending).lengths.figures();
         // Each lock by itself: in the struct below it would last to its end.
         let evs_delayed = lock(&self.delayed).text();
-        let newest = lock(&self.digests).newest();
-        let state_digest = match newest {
-            (..=0, _) => String::new(),
-            (seqno, digest) => format!("{seqno}:{digest:016x}"),
-        };
-        let differing = lock(&self.digests).differing();
-        let differs = self.names(&differing);
+        let cached_downto = lock(&self.checkpoints).front().map_or(0, |m| m.seqno + 1);
+        let open_connections = lock(&self.toi).len() as u64;
         let certified = get(&c.certified);
         let fraction = |part: u64| mean(part, apply.entered);
-        let stays_out = self.shared().stays_out.clone().unwrap_or_default();
         let (view, uuid, own, apart) = {
             let shared = self.shared();
             let view = shared.view.clone();
@@ -204,9 +201,9 @@ impl Node {
         let witnesses = members.iter().filter(|m| m.witness);
         let witnesses: Vec<_> = witnesses.map(|m| m.name.clone()).collect();
         let status = self.order().map(|o| o.status()).unwrap_or_default();
-        let log_bytes = self.order().map_or(0, |o| o.log_bytes_before(u64::MAX));
         let version = |v: i64| if connected { v } else { -1 };
-        let text = StatusValue::Str;
+        let primary = status.primary;
+        let extra = self.own_variables(status, &flow, queue.bytes as u64, &witnesses);
         Snapshot {
             local_state_uuid: committed.history,
             protocol_version: version(11),
@@ -232,7 +229,7 @@ impl Node {
                 min: queue.min as u64,
                 avg: mean(queue.sum, queue.samples),
             },
-            local_cached_downto: lock(&self.checkpoints).front().map_or(0, |m| m.seqno + 1),
+            local_cached_downto: cached_downto,
             flow_control_paused_ns: u64::try_from(flow.paused.as_nanos()).unwrap_or(u64::MAX),
             flow_control_paused: flow.paused_fraction,
             flow_control_sent: flow.sent,
@@ -256,7 +253,7 @@ impl Node {
             causal_reads: get(&c.causal_reads),
             cert_interval: mean(get(&c.cert_interval_sum), certified),
             open_transactions: self.trxs.count() as u64,
-            open_connections: lock(&self.toi).len() as u64,
+            open_connections,
             incoming_addresses: members
                 .iter()
                 .map(|m| m.incoming.as_str())
@@ -272,123 +269,141 @@ impl Node {
             // Who was removed may join again.
             evs_evict_list: String::new(),
             evs_repl_latency: latency(&self.engines.round_trips()),
-            evs_state: if status.primary {
-                "OPERATIONAL"
-            } else {
-                "CLOSED"
-            }
-            .into(),
+            evs_state: if primary { "OPERATIONAL" } else { "CLOSED" }.into(),
             gcomm_uuid: if connected { uuid } else { Default::default() },
             gmcast_segment: self.settings().segment,
-            extra: vec![
-                (
-                    "dromon_memory".into(),
-                    StatusValue::Int(self.engines.memory().0 as i64),
-                ),
-                (
-                    "dromon_memory_peak".into(),
-                    StatusValue::Int(self.engines.memory().1 as i64),
-                ),
-                (
-                    "dromon_leader".into(),
-                    text(status.leader.map(|(_, a)| a).unwrap_or_default()),
-                ),
-                ("dromon_term".into(), StatusValue::Int(status.term as i64)),
-                (
-                    "dromon_voters".into(),
-                    StatusValue::Int(status.members.voters().len() as i64),
-                ),
-                (
-                    "dromon_log_first".into(),
-                    StatusValue::Int(status.first_log as i64),
-                ),
-                (
-                    "dromon_log_last".into(),
-                    StatusValue::Int(status.last.index as i64),
-                ),
-                (
-                    "dromon_log_committed".into(),
-                    StatusValue::Int(status.committed as i64),
-                ),
-                ("dromon_log_held".into(), text(self.log_held_by())),
-                (
-                    "dromon_log_bytes".into(),
-                    StatusValue::Int(log_bytes as i64),
-                ),
-                (
-                    "dromon_durable_seqno".into(),
-                    StatusValue::Int(lock(&self.durable).seqno()),
-                ),
-                (
-                    "dromon_core_wait_us".into(),
-                    StatusValue::Int(status.core_wait.as_micros() as i64),
-                ),
-                (
-                    "dromon_gathered".into(),
-                    StatusValue::Int(status.gathered as i64),
-                ),
-                ("dromon_large_open".into(), text(self.open_large())),
-                (
-                    "dromon_streamed_automatic".into(),
-                    StatusValue::Int(get(&c.streamed_automatic) as i64),
-                ),
-                (
-                    "dromon_chunks_begun_ahead".into(),
-                    StatusValue::Int(get(&c.begun_ahead) as i64),
-                ),
-                (
-                    "dromon_chunks_ahead".into(),
-                    StatusValue::Int(self.count_ahead() as i64),
-                ),
-                (
-                    "dromon_streamed_asked_for".into(),
-                    StatusValue::Int(get(&c.streamed_asked_for) as i64),
-                ),
-                (
-                    "dromon_streams_shelved".into(),
-                    StatusValue::Int(get(&c.streams_shelved) as i64),
-                ),
-                (
-                    "dromon_bulk_waiting".into(),
-                    StatusValue::Int(self.bulk_waiting() as i64),
-                ),
-                (
-                    "dromon_bulk_held_ns".into(),
-                    StatusValue::Int(get(&c.bulk_held_ns) as i64),
-                ),
-                ("dromon_stays_out".into(), text(stays_out)),
-                (
-                    "dromon_slow".into(),
-                    text(lock(&self.own_slow).slow().next().is_some().to_string()),
-                ),
-                (
-                    "dromon_quarantined".into(),
-                    text(flow.quarantined.join(",")),
-                ),
-                (
-                    "dromon_waiting_for".into(),
-                    text(flow.waiting_for.join(",")),
-                ),
-                ("dromon_witnesses".into(), text(witnesses.join(","))),
-                ("dromon_state_digest".into(), text(state_digest)),
-                ("dromon_state_differs".into(), text(differs.join(","))),
-                (
-                    "dromon_durability_differs".into(),
-                    text(lock(&self.durabilities).differing().join(",")),
-                ),
-                (
-                    "dromon_binary_log".into(),
-                    text(self.db.has_binary_log().to_string()),
-                ),
-                (
-                    "dromon_send_bytes".into(),
-                    StatusValue::Int(status.pending_bytes as i64),
-                ),
-                (
-                    "dromon_recv_bytes".into(),
-                    StatusValue::Int(queue.bytes as i64),
-                ),
-            ],
+            extra,
         }
+    }
+
+    /// What only this library tells.
+    fn own_variables(
+        &self,
+        status: OrderStatus,
+        flow: &FlowStats,
+        recv_bytes: u64,
+        witnesses: &[String],
+    ) -> Vec<(Cow<'static, str>, StatusValue)> {
+        let get = |c: &AtomicU64| c.load(Relaxed);
+        let c = &self.counters;
+        let text = StatusValue::Str;
+        let memory = self.engines.memory();
+        let log_bytes = self.order().map_or(0, |o| o.log_bytes_before(u64::MAX));
+        // As above: each lock by itself.
+        let newest = lock(&self.digests).newest();
+        let state_digest = match newest {
+            (..=0, _) => String::new(),
+            (seqno, digest) => format!("{seqno}:{digest:016x}"),
+        };
+        let differing = lock(&self.digests).differing();
+        let differs = self.names(&differing);
+        let stays_out = self.shared().stays_out.clone().unwrap_or_default();
+        let log_held_by = self.log_held_by();
+        let durable_seqno = lock(&self.durable).seqno();
+        let open_large = self.open_large();
+        let chunks_ahead = self.count_ahead();
+        let bulk_waiting = self.bulk_waiting();
+        let slow = lock(&self.own_slow).slow().next().is_some();
+        let durability_differs = lock(&self.durabilities).differing().join(",");
+        vec![
+            ("dromon_memory".into(), StatusValue::Int(memory.0 as i64)),
+            (
+                "dromon_memory_peak".into(),
+                StatusValue::Int(memory.1 as i64),
+            ),
+            (
+                "dromon_leader".into(),
+                text(status.leader.map(|(_, a)| a).unwrap_or_default()),
+            ),
+            ("dromon_term".into(), StatusValue::Int(status.term as i64)),
+            (
+                "dromon_voters".into(),
+                StatusValue::Int(status.members.voters().len() as i64),
+            ),
+            (
+                "dromon_log_first".into(),
+                StatusValue::Int(status.first_log as i64),
+            ),
+            (
+                "dromon_log_last".into(),
+                StatusValue::Int(status.last.index as i64),
+            ),
+            (
+                "dromon_log_committed".into(),
+                StatusValue::Int(status.committed as i64),
+            ),
+            ("dromon_log_held".into(), text(log_held_by)),
+            (
+                "dromon_log_bytes".into(),
+                StatusValue::Int(log_bytes as i64),
+            ),
+            (
+                "dromon_durable_seqno".into(),
+                StatusValue::Int(durable_seqno),
+            ),
+            (
+                "dromon_core_wait_us".into(),
+                StatusValue::Int(status.core_wait.as_micros() as i64),
+            ),
+            (
+                "dromon_gathered".into(),
+                StatusValue::Int(status.gathered as i64),
+            ),
+            ("dromon_large_open".into(), text(open_large)),
+            (
+                "dromon_streamed_automatic".into(),
+                StatusValue::Int(get(&c.streamed_automatic) as i64),
+            ),
+            (
+                "dromon_chunks_begun_ahead".into(),
+                StatusValue::Int(get(&c.begun_ahead) as i64),
+            ),
+            (
+                "dromon_chunks_ahead".into(),
+                StatusValue::Int(chunks_ahead as i64),
+            ),
+            (
+                "dromon_streamed_asked_for".into(),
+                StatusValue::Int(get(&c.streamed_asked_for) as i64),
+            ),
+            (
+                "dromon_streams_shelved".into(),
+                StatusValue::Int(get(&c.streams_shelved) as i64),
+            ),
+            (
+                "dromon_bulk_waiting".into(),
+                StatusValue::Int(bulk_waiting as i64),
+            ),
+            (
+                "dromon_bulk_held_ns".into(),
+                StatusValue::Int(get(&c.bulk_held_ns) as i64),
+            ),
+            ("dromon_stays_out".into(), text(stays_out)),
+            ("dromon_slow".into(), text(slow.to_string())),
+            (
+                "dromon_quarantined".into(),
+                text(flow.quarantined.join(",")),
+            ),
+            (
+                "dromon_waiting_for".into(),
+                text(flow.waiting_for.join(",")),
+            ),
+            ("dromon_witnesses".into(), text(witnesses.join(","))),
+            ("dromon_state_digest".into(), text(state_digest)),
+            ("dromon_state_differs".into(), text(differs.join(","))),
+            ("dromon_durability_differs".into(), text(durability_differs)),
+            (
+                "dromon_binary_log".into(),
+                text(self.db.has_binary_log().to_string()),
+            ),
+            (
+                "dromon_send_bytes".into(),
+                StatusValue::Int(status.pending_bytes as i64),
+            ),
+            (
+                "dromon_recv_bytes".into(),
+                StatusValue::Int(recv_bytes as i64),
+            ),
+        ]
     }
 }
