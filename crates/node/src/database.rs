@@ -75,6 +75,45 @@ pub struct Applied {
     pub exit: bool,
 }
 
+/// How a node that has been up stands in its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Current.
+    Synced,
+    /// Gives its state to another, or was told to fall behind.
+    Donor,
+    /// It is back, and catches up.
+    Joined,
+    /// Without a majority, or the others went on without it.
+    NonPrimary,
+    /// Its data differs from the cluster's.
+    Inconsistent,
+    /// It has left, or was put out.
+    Gone,
+}
+
+impl Standing {
+    /// For whoever looks at the service.
+    pub fn words(self) -> &'static str {
+        match self {
+            Standing::Synced => "Synced with the cluster",
+            Standing::Donor => {
+                "Donor/Desynced: gives a copy of its data, or was told to fall behind"
+            }
+            Standing::Joined => {
+                "Joined: catching up with the cluster, refuses reads and writes until then"
+            }
+            Standing::NonPrimary => {
+                "Non-primary: refuses reads and writes until it is back in the cluster"
+            }
+            Standing::Inconsistent => {
+                "Inconsistent: it has left the cluster, start it again: it takes a full copy"
+            }
+            Standing::Gone => "Disconnected: it has left the cluster",
+        }
+    }
+}
+
 /// What the node asks of the database as a whole.
 pub trait Database: Send + Sync {
     /// Writes to the database's log.
@@ -101,9 +140,11 @@ pub trait Database: Send + Sync {
         let _ = doing;
     }
 
-    /// The node has caught up for the first time: what was said last by
-    /// [`Self::still_starting`] is over. Comes once. Must not block.
-    fn started(&self) {}
+    /// How the node stands in its cluster, and not as it was said last: what
+    /// [`Self::still_starting`] said is over. Must not block.
+    fn stands(&self, standing: Standing) {
+        let _ = standing;
+    }
 
     /// Whether the process was told to end while it starts, at a time when nobody heeds that: a
     /// connect that waits ends then. Asked a few times a second at most. Must not block.

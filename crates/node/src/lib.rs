@@ -48,7 +48,7 @@ mod votes;
 mod working;
 mod yielding;
 
-pub use database::{Applied, Applier, Database, Level, Meta, Outcome, View, ViewMember};
+pub use database::{Applied, Applier, Database, Level, Meta, Outcome, Standing, View, ViewMember};
 pub use messages::Position;
 pub use node::{
     Aside, AskError, ConnectError, EngineError, Engines, FINISH, ISOLATED, LogSummary, Node,

@@ -6,7 +6,8 @@
 //! the same during a full copy and while its engines recover.
 //!
 //! A server is ready for systemd once its engines run, and says no more then. So who has
-//! shown what its start waits for also shows when that is over.
+//! shown what its start waits for also shows when that is over, and who is synced no more
+//! shows that.
 //!
 //! The same word would prolong the time that systemd gives a service to stop. So who
 //! was told to stop while it starts does not send it any more.
@@ -19,6 +20,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use dromon_node::Standing;
 use dromon_wsrep::process;
 
 /// What is asked for each time. Whoever asks does so again long before.
@@ -29,8 +31,8 @@ pub(crate) struct ServiceManager {
     way: Option<(UnixDatagram, SocketAddr)>,
     /// Whether this process is to end.
     told_to_stop: fn() -> bool,
-    /// Whether the status shown says that the service starts.
-    shows_start: AtomicBool,
+    /// Whether the status shown is this library's and another one than being synced.
+    shows_other: AtomicBool,
 }
 
 impl ServiceManager {
@@ -41,7 +43,7 @@ impl ServiceManager {
             None => Self {
                 way: None,
                 told_to_stop: process::told_to_stop,
-                shows_start: AtomicBool::new(false),
+                shows_other: AtomicBool::new(false),
             },
         }
     }
@@ -62,7 +64,7 @@ impl ServiceManager {
         Self {
             way: socket.ok().zip(address),
             told_to_stop,
-            shows_start: AtomicBool::new(false),
+            shows_other: AtomicBool::new(false),
         }
     }
 
@@ -76,17 +78,22 @@ impl ServiceManager {
         if self.told_to_stop() {
             return;
         }
-        self.shows_start.store(true, Relaxed);
+        self.shows_other.store(true, Relaxed);
         self.tell(&format!(
             "EXTEND_TIMEOUT_USEC={}\nSTATUS=Starting: {doing}\n",
             MORE.as_micros()
         ));
     }
 
-    /// The start is over: takes back what [`Self::more_time`] showed, if it was called.
-    pub(crate) fn started(&self) {
-        if self.shows_start.swap(false, Relaxed) && !self.told_to_stop() {
-            self.tell("STATUS=Synced with the cluster\n");
+    /// Shows how the node stands. That it is synced only takes back what was shown before: else
+    /// the server's own words stay.
+    pub(crate) fn stands(&self, standing: Standing) {
+        if self.told_to_stop() {
+            return;
+        }
+        let other = standing != Standing::Synced;
+        if self.shows_other.swap(other, Relaxed) || other {
+            self.tell(&format!("STATUS={}\n", standing.words()));
         }
     }
 
@@ -131,10 +138,10 @@ mod tests {
         let nobody = ServiceManager {
             way: None,
             told_to_stop: || false,
-            shows_start: AtomicBool::new(false),
+            shows_other: AtomicBool::new(false),
         };
         nobody.more_time("x");
-        nobody.started();
+        nobody.stands(Standing::Synced);
     }
 
     /// systemd would wait that much longer for its end.
@@ -146,6 +153,8 @@ mod tests {
         let mut heard = [0; 200];
         ServiceManager::at(path.as_os_str(), || true).more_time("x");
         assert!(listener.recv(&mut heard).is_err());
+        ServiceManager::at(path.as_os_str(), || true).stands(Standing::Inconsistent);
+        assert!(listener.recv(&mut heard).is_err(), "nor shows anything");
         ServiceManager::at(path.as_os_str(), || false).more_time("x");
         assert!(listener.recv(&mut heard).is_ok());
         std::fs::remove_file(&path).expect("it was there");
@@ -163,7 +172,7 @@ mod tests {
             Some(String::from_utf8_lossy(&heard[..len]).into_owned())
         };
         let manager = ServiceManager::at(place.as_os_str(), || false);
-        manager.started();
+        manager.stands(Standing::Synced);
         assert_eq!(
             hear(),
             None,
@@ -171,10 +180,23 @@ mod tests {
         );
         manager.more_time("catching up");
         assert!(hear().is_some());
-        manager.started();
-        manager.started();
+        manager.stands(Standing::Synced);
+        manager.stands(Standing::Synced);
         assert_eq!(hear().as_deref(), Some("STATUS=Synced with the cluster\n"));
         assert_eq!(hear(), None, "once");
+        // Nor does one that is synced no more show that it is.
+        let shown = [
+            (Standing::NonPrimary, "STATUS=Non-primary: "),
+            (Standing::Joined, "STATUS=Joined: catching up"),
+            (Standing::Synced, "STATUS=Synced with the cluster\n"),
+            (Standing::Inconsistent, "STATUS=Inconsistent: "),
+        ];
+        for (standing, words) in shown {
+            manager.stands(standing);
+            let heard = hear().expect("a word");
+            assert!(heard.starts_with(words), "{heard}");
+        }
+        assert_eq!(hear(), None, "no more than that");
         std::fs::remove_file(&place).expect("it was there");
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Once, OnceLock};
 use bytes::Bytes;
 use dromon_node::spool::MapFile;
 use dromon_node::tcp::{Brake, Host};
-use dromon_node::{Applied, Applier, Database, Level, Meta, Position, Trx, View};
+use dromon_node::{Applied, Applier, Database, Level, Meta, Position, Standing, Trx, View};
 use dromon_writeset::Flags;
 use dromon_wsrep::isolation::{self, Mode};
 use dromon_wsrep::{AllowlistKey, LogLevel, MappedFile, RecvContext, Server, TrxMeta};
@@ -70,8 +70,8 @@ impl Database for ServerLog {
         self.manager.more_time(doing);
     }
 
-    fn started(&self) {
-        self.manager.started();
+    fn stands(&self, standing: Standing) {
+        self.manager.stands(standing);
     }
 
     /// A server that starts blocks the signals, and takes them when it has started.

@@ -267,7 +267,7 @@ impl Node {
         self.follow_database();
         self.look_at_log(&status);
         self.tell_progress();
-        self.tell_starting();
+        self.tell_standing();
         self.flow.expire();
         if self.was_away() {
             self.flow.forgive_silence();
@@ -378,6 +378,7 @@ impl Node {
             }
             *told = Some(Instant::now());
         }
+        *lock(&self.standing_told) = None;
         self.db.still_starting(doing);
     }
 
@@ -386,20 +387,6 @@ impl Node {
         match self.db.told_to_stop() {
             true => Err(ConnectError::ToldToStop(doing)),
             false => Ok(()),
-        }
-    }
-
-    fn tell_starting(&self) {
-        let (phase, state) = {
-            let shared = self.shared();
-            (shared.phase, shared.own_state)
-        };
-        if state == MemberState::Synced {
-            if !self.was_synced.swap(true, Relaxed) {
-                self.db.started();
-            }
-        } else if matches!(phase, Phase::Joining | Phase::Joined) {
-            self.still_starting("catching up with the cluster");
         }
     }
 

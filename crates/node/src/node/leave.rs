@@ -166,6 +166,7 @@ impl Node {
         }
         self.shared().phase = Phase::Closed;
         self.changed.notify_all();
+        self.tell_left(inconsistent);
     }
 
     /// Waits until what clients have sent has its place, for a while: nothing more is sent.

@@ -16,7 +16,8 @@
 //!                             bulk.rs      as fragments that a client asked for: where these wait;
 //!                             shelved.rs   those of other nodes: what has to go so that others can
 //!                             standing.rs  clients that are in an applier's way and are not told
-//!   order thread              duties.rs    progress reports, requests of other nodes
+//!   order thread              duties.rs    progress reports, requests of other nodes;
+//!                             stands.rs    what whoever started the process hears
 //!   no database at all        witness.rs   what a witness does otherwise
 //! ```
 //!
@@ -57,6 +58,7 @@ mod search;
 mod service;
 mod shelved;
 mod standing;
+mod stands;
 mod transfer;
 mod undone;
 mod unsaid;
@@ -78,7 +80,7 @@ use dromon_writeset::{Flags, Kept, KeyHash, Seqno, Uuid};
 use crate::chain::Sums;
 use crate::closed::ClosedTables;
 use crate::cluster::{ChunkPart, Chunked, ClusterView, MemberState};
-use crate::database::{Database, Level, View};
+use crate::database::{Database, Level, Standing, View};
 use crate::ddl_marks::Marks;
 use crate::delayed::{Delayed, FirstSeen};
 use crate::digests::Digests;
@@ -726,6 +728,8 @@ pub struct Node {
     was_synced: AtomicBool,
     /// When that one heard last that more time is needed.
     starting_told: Mutex<Option<Instant>>,
+    /// How it heard last that this node stands, if not that more time is needed.
+    standing_told: Mutex<Option<Standing>>,
     engine_failed: AtomicBool,
     rejoiner: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// Asks the others whether they went on without this node.

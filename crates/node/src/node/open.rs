@@ -200,6 +200,7 @@ impl Node {
             was_up: Default::default(),
             was_synced: Default::default(),
             starting_told: Mutex::default(),
+            standing_told: Mutex::default(),
             engine_failed: Default::default(),
             rejoiner: Mutex::new(None),
             seeker: Mutex::new(None),

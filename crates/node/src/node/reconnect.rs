@@ -260,6 +260,8 @@ impl Node {
             shared.phase = Phase::Rejoining;
             shared.drained = false;
         }
+        // No tick may come before it is back.
+        self.tell_standing();
         self.note("the others went on without this node; joining them again");
         let deadline = Instant::now() + DRAIN;
         // First of all: what came behind `target` later would be applied now, and again when it has joined.

@@ -33,6 +33,7 @@ mod rng;
 mod shelved;
 mod signs;
 mod silent;
+mod stands;
 mod stopping;
 mod storm;
 mod streaming;

@@ -246,7 +246,7 @@ fn whoever_started_it_hears_that_it_waits_and_that_it_catches_up() {
         }
         let told = |who: &str| world.report.times(who, "still starting: ");
         let before = told("n1");
-        let over = || world.report.times("n1", "its start is over");
+        let over = || world.report.times("n1", "stands: Synced");
         let ups = over();
         let one = world.open_again(1);
         let joins = {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use dromon_node::ddl_marks::MARKS_FILE;
 use dromon_node::grastate::{GraState, STATE_FILE, VIEW_FILE};
 use dromon_node::lacking::LACKING_FILE;
-use dromon_node::{Database, FINISH, Level, Node, Outcome, Position, Setup};
+use dromon_node::{Database, FINISH, Level, Node, Outcome, Position, Setup, Standing};
 use dromon_order::memlog::MemLog;
 use tempfile::TempDir;
 
@@ -91,6 +91,17 @@ impl Report {
         lock(&self.lines).iter().filter(says).count()
     }
 
+    /// What `who` has told whoever started it: that it still starts, or how it stands.
+    pub fn standings(&self, who: &str) -> Vec<String> {
+        let who = format!(" {who} ");
+        let told = |line: &String| {
+            let text = line.split_once(&who)?.1;
+            let told = text.starts_with("still starting: ") || text.starts_with("stands: ");
+            told.then(|| text.to_owned())
+        };
+        lock(&self.lines).iter().filter_map(told).collect()
+    }
+
     /// What must not happen and has.
     pub fn violations(&self) -> Vec<String> {
         lock(&self.violations).clone()
@@ -127,8 +138,9 @@ impl Database for Lines {
             .line(&self.name, &format!("still starting: {doing}"));
     }
 
-    fn started(&self) {
-        self.report.line(&self.name, "its start is over");
+    fn stands(&self, standing: Standing) {
+        self.report
+            .line(&self.name, &format!("stands: {standing:?}"));
     }
 
     fn told_to_stop(&self) -> bool {
