@@ -444,7 +444,7 @@ impl Core {
             core_wait: self.core_wait.mean(),
             gathered: self.gathered.load(Ordering::Relaxed),
             log_held_up: self.storage.held_up(),
-            unreadable: self.storage.unreadable().lost(),
+            unreadable: self.storage.lost_entry(),
             ..OrderStatus::default()
         };
         if let Some(raft) = self.raft() {

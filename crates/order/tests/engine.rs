@@ -824,6 +824,11 @@ fn what_a_leader_cannot_send_costs_nobody_its_engine() {
         let heir = rest.into_iter().find(|id| *id != leader);
         w.order(leader).transfer_leader(heir);
         w.wait_delivered(&[node], 51).await;
+        // Nobody asks for it again; it is told of as long as it cannot be read.
+        let told = || w.status(leader).unreadable.map(|(index, _)| index);
+        assert!((0..60).all(|_| told() == Some(at)));
+        w.log(leader).damage_records(0..0);
+        assert_eq!((0..60).map(|_| told()).last(), Some(None));
     });
 }
 

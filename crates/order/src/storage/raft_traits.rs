@@ -206,6 +206,7 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
                 }
             }
         }
+        self.0.unreadable().purged(upto.index);
         // First the mark, then the deed: what is below the mark is not read again.
         let meta = self.0.meta_to_save();
         self.0.submit(WriteOp::SaveMeta(meta)).await?;

@@ -2,7 +2,8 @@
 //!
 //! A member may be behind what this node reads itself, so damage there is found by who has to send it. It ends
 //! nobody's engine: the member that needs it is told that its position is lost
-//! ([`NodeHandler::position_lost`]), and somebody else's log, or a copy, has what it lacks.
+//! ([`NodeHandler::position_lost`]), and somebody else's log, or a copy, has what it lacks. Then nobody may ask for
+//! the entry again: so whoever asks what is lost has it read once more now and then, and what is purged is nobody's need.
 //!
 //! [`NodeHandler::position_lost`]: crate::NodeHandler::position_lost
 
@@ -23,7 +24,12 @@ pub(crate) struct Unreadable(Mutex<BTreeMap<u64, Entry>>);
 struct Entry {
     tries: u32,
     why: String,
+    /// How often it was told of since it was read.
+    told: u32,
 }
+
+/// What is lost is read again when it was told of so often: some seconds, for a node that looks ten times in one.
+const READ_AGAIN: u32 = 50;
 
 impl Unreadable {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
@@ -43,7 +49,20 @@ impl Unreadable {
         }
         let tries = entries.get(&index).map_or(0, |e| e.tries);
         let tries = tries.saturating_add(1);
-        entries.insert(index, Entry { tries, why });
+        entries.insert(
+            index,
+            Entry {
+                tries,
+                why,
+                told: 0,
+            },
+        );
+    }
+
+    /// The log begins behind `upto` now.
+    pub fn purged(&self, upto: u64) {
+        let mut entries = self.lock();
+        *entries = entries.split_off(&upto.saturating_add(1));
     }
 
     /// Whether the one at `index` is lost.
@@ -52,11 +71,13 @@ impl Unreadable {
         entries.get(&index).is_some_and(|e| e.tries >= LOST_AFTER)
     }
 
-    /// The last one that is lost, and why.
-    pub fn lost(&self) -> Option<(u64, String)> {
-        let entries = self.lock();
-        let lost = entries.iter().rev().find(|(_, e)| e.tries >= LOST_AFTER);
-        lost.map(|(index, e)| (*index, e.why.clone()))
+    /// The last one that is lost, why, and whether it is to be read again now.
+    pub fn lost(&self) -> Option<(u64, String, bool)> {
+        let mut entries = self.lock();
+        let mut lost = entries.iter_mut().rev();
+        let (index, e) = lost.find(|(_, e)| e.tries >= LOST_AFTER)?;
+        e.told = e.told.saturating_add(1);
+        Some((*index, e.why.clone(), e.told >= READ_AGAIN))
     }
 }
 
@@ -76,9 +97,15 @@ mod tests {
             (0..LOST_AFTER).for_each(|_| entries.failed(index, format!("damage {index}")));
         }
         assert!(entries.is_lost(7) && !entries.is_lost(8) && entries.is_lost(9));
-        assert_eq!(entries.lost(), Some((9, "damage 9".into())));
+        assert_eq!(entries.lost(), Some((9, "damage 9".into(), false)));
         entries.was_read(9);
-        assert_eq!(entries.lost(), Some((7, "damage 7".into())));
+        assert_eq!(entries.lost(), Some((7, "damage 7".into(), false)));
+        let again = (1..READ_AGAIN).filter_map(|_| entries.lost()).map(|l| l.2);
+        assert_eq!(again.filter(|again| *again).count(), 1);
+        entries.purged(6);
+        assert!(entries.is_lost(7));
+        entries.purged(7);
+        assert!(entries.lost().is_none());
         (10..1000).for_each(|index| entries.failed(index, String::new()));
         assert!(entries.lock().len() <= KEPT);
     }
