@@ -210,6 +210,12 @@ impl Chunks {
         }
     }
 
+    /// Whether `member` is the source of one that is not over: it gives no copy.
+    pub fn is_source(&self, member: &Uuid) -> bool {
+        let mut open = self.open.values();
+        open.any(|o| o.chunked.source() == *member)
+    }
+
     /// What is known of transaction `id`, if it is not over.
     pub fn chunked(&self, id: Seqno) -> Option<Arc<Chunked>> {
         self.open.get(&id).map(|o| o.chunked.clone())

@@ -400,7 +400,8 @@ impl Node {
                 drop(self.wait_shared(shared, ask_at.min(now + DONOR_RETRY)));
                 continue;
             }
-            if matches!(wanted, Wanted::Copy) && self.waits_for_donor(&shared, &own) {
+            let unsaid = self.engine_silent.load(Relaxed);
+            if matches!(wanted, Wanted::Copy) && self.waits_for_donor(&shared, &own, asked.list()) {
                 if now < begun + UNSAID {
                     ask_at = now + HEARD_RETRY;
                     continue;
@@ -413,7 +414,7 @@ impl Node {
                 continue;
             }
             let mut donors = asked.list().to_owned();
-            if matches!(wanted, Wanted::Copy) && now < unheard_until {
+            if matches!(wanted, Wanted::Copy) && (unsaid || now < unheard_until) {
                 let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
                 // Who was not heard yet may be about to report for the first time.
                 let may_come = now + UNHEARD < unheard_until + HEARD;
@@ -444,7 +445,7 @@ impl Node {
             }
             shared.transfer_gaps = None;
             drop(shared);
-            if matches!(wanted, Wanted::Copy) && self.engine_silent.load(Relaxed) {
+            if matches!(wanted, Wanted::Copy) && unsaid {
                 self.give_data_up().map_err(NoCopy::NotNow)?;
             }
             ask_at = now + Duration::from_secs(3600);

@@ -3,16 +3,17 @@
 //! What keeps one from answering keeps them all at times: full disks, a server whose engine runs
 //! already. Then no member has data that is known to be whole, and each would wait for a copy from
 //! the others. So such a node's word about its data stays as it is until a donor is there: its log
-//! votes meanwhile, and the next start asks the engine again. Only where a donor is heard is the
-//! data given up.
+//! votes meanwhile, and the next start asks the engine again. Only where a donor that it may ask
+//! is heard, and is not the source of a large transaction under way, is the data given up.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use dromon_writeset::Uuid;
 
 use super::connect::Found;
-use super::{Node, Shared};
-use crate::cluster::MemberState;
+use super::{Node, Shared, lock};
+use crate::cluster::Member;
+use crate::donor;
 use crate::grastate::STATE_FILE;
 use crate::messages::Need;
 use dromon_order::Start;
@@ -30,9 +31,9 @@ impl Node {
     /// Nobody can give this node a copy, and it does not know what its data is.
     pub(super) fn tell_unsaid(&self) {
         self.warn(&format!(
-            "the storage engine did not tell its position (see above), and nobody is there who could give this node a full \
-             copy. Until somebody is, its data and its log stay as they are. If all nodes say so (full disks, for example), mend \
-             that and start them again as usual, without --wsrep-new-cluster; a server whose engine runs already \
+            "the storage engine did not tell its position (see above), and nobody can give this node a full copy now. Until \
+             somebody can, its data and its log stay as they are. If all nodes say so (full disks, for example), mend that and \
+             start them again as usual, without --wsrep-new-cluster; a server whose engine runs already \
              (wsrep_sst_method=mysqldump) is told its position by --wsrep-start-position=<what mariadbd --wsrep-recover \
              says>. Do not remove {STATE_FILE}, and do not set safe_to_bootstrap"
         ));
@@ -60,13 +61,19 @@ impl Node {
         self.forget_lacking()
     }
 
-    /// Whether this node keeps its data because nobody is there who could give it a copy.
-    pub(super) fn waits_for_donor(&self, shared: &Shared, own: &Uuid) -> bool {
+    /// Whether this node keeps its data because nobody of `wanted` is heard who could give it a copy
+    /// now. Not when it is given one: the donor may begin to write before that is delivered here.
+    pub(super) fn waits_for_donor(&self, shared: &Shared, own: &Uuid, wanted: &str) -> bool {
+        if !self.engine_silent.load(Relaxed) {
+            return false;
+        }
         let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
-        let can = |m: &crate::cluster::Member| {
-            m.uuid != *own && m.state == MemberState::Synced && m.can_give()
+        let Some(joiner) = members.iter().find(|m| m.uuid == *own) else {
+            return true;
         };
-        let donor = members.iter().any(|m| can(m) && self.is_heard(&m.uuid));
-        self.engine_silent.load(Relaxed) && !donor
+        let heard = |m: &&Member| m.can_give() && self.is_heard(&m.uuid);
+        let chunks = lock(&self.chunks);
+        let busy = |m: &Uuid| chunks.is_source(m);
+        donor::choose(joiner, wanted, members.iter().filter(heard), busy).is_none()
     }
 }

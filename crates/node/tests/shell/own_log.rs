@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dromon_node::Position;
 
+use crate::chunks;
 use crate::load::Load;
 use crate::toy::{Disk, row};
 use crate::world::{World, addrs, run};
@@ -339,6 +340,60 @@ fn an_engine_that_says_nothing_gets_a_copy() {
         again.connect(&World::url(), false).expect("two are there");
         world.synced(&again);
         assert_eq!(copies(), before + 1);
+        world.settle();
+    });
+}
+
+/// A member that it is told not to ask is no donor.
+#[test]
+fn an_engine_that_says_nothing_costs_no_data_for_a_donor_that_is_not_asked() {
+    run(3, PATIENT, LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 5).is_committed());
+        world.settle();
+        world.crash(3);
+        let before = world.state_file(3);
+        let copies = || world.db(1).donations() + world.db(2).donations();
+        let given = copies();
+        let again = world.open(3, world.crashed_disk(3), Position::UNDEFINED);
+        let joins = again.connect_from(&World::url(), "nobody", false);
+        joins.expect("two are there");
+        world.until("it says that nobody gives", || in_vain(world) > 0);
+        world.crash(3);
+        assert_eq!(world.state_file(3), before);
+        let disk = world.crashed_disk(3);
+        world.net.tell(&World::addr(3), disk.position);
+        let again = world.open(3, disk, Position::UNDEFINED);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert_eq!((again.read(row(1)), copies()), (5, given));
+        world.settle();
+    });
+}
+
+fn in_vain(world: &World) -> usize {
+    world.report.times("n3", "no member can be donor now")
+}
+
+/// Nor one that gives nothing now: the source of a large transaction.
+#[test]
+fn an_engine_that_says_nothing_costs_no_data_for_a_donor_that_is_busy() {
+    run(3, chunks::PATIENT, LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 5).is_committed());
+        world.settle();
+        world.crash(3);
+        let before = world.state_file(3);
+        let given = world.db(2).donations();
+        let client = chunks::begin(world, chunks::large(&world.db(2), 1, 7));
+        let again = world.open(3, world.crashed_disk(3), Position::UNDEFINED);
+        let joins = again.connect_from(&World::url(), "n2", false);
+        joins.expect("two are there");
+        world.until("it says that nobody gives", || in_vain(world) > 0);
+        assert_eq!(world.state_file(3), before);
+        chunks::go_on(world);
+        assert!(chunks::end(client).is_committed());
+        world.synced(&again);
+        assert_eq!(world.db(2).donations(), given + 1);
+        assert_eq!(again.read(row(1)), 7);
         world.settle();
     });
 }
