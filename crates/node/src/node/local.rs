@@ -591,6 +591,9 @@ impl Node {
         if body.stage != Stage::Failed {
             body.stage = Stage::Committing;
         }
+        if interruptible && ends {
+            self.client_enters(trx);
+        }
         Outcome::Ok
     }
 

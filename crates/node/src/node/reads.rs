@@ -144,6 +144,7 @@ impl Node {
         let waited = self
             .gates
             .wait_released(upto.seqno, &Node::waiter(), false, deadline);
+        self.look_for_undone_inside(upto.seqno);
         let outcome = if waited.is_ok() {
             Outcome::Ok
         } else {

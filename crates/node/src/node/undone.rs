@@ -1,4 +1,5 @@
-//! Clients' transactions that have left commit order and that their server does not finish.
+//! Clients' transactions that have left commit order and that their server does not finish, and those that it has
+//! undone before.
 //!
 //! With a binary log a server hands commit order on before that is written. If it cannot be written (EIO, a GTID that
 //! `gtid_strict_mode` refuses) the server rolls back what the other nodes have, tells its client of an error, and tells
@@ -9,11 +10,17 @@
 //! * it waits for a client, or is gone, in two looks with a second between.
 //!
 //! A server that waits for room on a disk, or for a replica's acknowledgement, sleeps otherwise; a Warning tells.
+//!
+//! One that rolls back after it heard that certification passed, and before its commit, gives the place on without an
+//! error. But then it waits inside commit order for all that is before it, to note its position, and only then: who
+//! commits does not. That shows it.
 
 use std::cell::Cell;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+
+use dromon_gates::Seqno;
 
 use super::standing::this_thread;
 use super::{Node, lock};
@@ -22,6 +29,8 @@ use crate::trx::{Kind, Stage, Trx};
 thread_local! {
     /// What this thread has brought through commit order, and has not finished: where, and its number there.
     static LEFT: Cell<Option<(usize, u64)>> = const { Cell::new(None) };
+    /// The same of what this thread has brought into commit order for its commit.
+    static ENTERED: Cell<Option<(usize, u64)>> = const { Cell::new(None) };
 }
 
 /// Whether a thread of this process waits for words of a client, or is not there any more.
@@ -41,6 +50,34 @@ fn is_poll(place: &str) -> bool {
 impl Node {
     fn identity(&self) -> usize {
         std::ptr::from_ref(self).addr()
+    }
+
+    /// This thread is in commit order with `trx`, which passed certification and is to be committed.
+    pub(super) fn client_enters(&self, trx: &Trx) {
+        ENTERED.set(Some((self.identity(), trx.id)));
+    }
+
+    /// This thread has waited for all up to `seqno`: if it is in commit order right behind that, it has rolled back.
+    pub(super) fn look_for_undone_inside(&self, seqno: Seqno) {
+        let Some((_, id)) = ENTERED.get().filter(|(node, _)| *node == self.identity()) else {
+            return;
+        };
+        let Some(trx) = self.trxs.get(id) else {
+            return;
+        };
+        let conn = {
+            let body = trx.lock();
+            if body.stage != Stage::Committing || body.seqno != seqno + 1 {
+                return;
+            }
+            body.conn
+        };
+        ENTERED.set(None);
+        self.leave_inconsistent(&format!(
+            "transaction {id} of connection {conn} at {} was rolled back here after it had passed certification. It is \
+             committed on the other nodes",
+            self.at(seqno + 1)
+        ));
     }
 
     /// This thread hands commit order on for `trx`, which is committed on the other nodes. Answers its number.

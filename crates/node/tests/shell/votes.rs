@@ -650,6 +650,28 @@ fn who_gives_its_place_on_twice_has_undone_what_the_others_have() {
 }
 
 #[test]
+fn what_is_rolled_back_between_certification_and_commit_puts_its_node_out() {
+    run(3, "", LIMIT, |world| {
+        let odd = world.db(3);
+        let at = world.settle().seqno;
+        let mut t = odd.begin();
+        t.put(row(1), 1).expect("a free row");
+        t.commit_rolled_back();
+        left_inconsistent(world, &odd);
+        let said = "was rolled back here after it had passed certification";
+        assert!(world.report.times(&odd.name, said) > 0);
+        for n in [1, 2] {
+            let db = world.db(n);
+            world.until("it is applied there", || db.read(row(1)) == 1);
+            assert!(db.position().seqno > at);
+        }
+        starts_anew(world, &odd);
+        world.settle();
+        assert_eq!(world.db(3).read(row(1)), 1);
+    });
+}
+
+#[test]
 fn who_is_not_finished_for_long_is_told_of() {
     run(2, "", LIMIT, |world| {
         let db = world.db(2);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dromon_node::{Meta, Node, Outcome, Position, Trx};
+use dromon_node::{Meta, Node, Outcome, Phase, Position, Trx};
 use dromon_writeset::{Flags, KeyType, Seqno, Uuid};
 
 use super::events;
@@ -668,6 +668,29 @@ impl Session {
         let again = self.node().commit_order_enter(&trx);
         self.close();
         again
+    }
+
+    /// Passes certification and is rolled back before its commit, as by a server whose engine cannot prepare:
+    /// its place is given on without an error.
+    pub fn commit_rolled_back(mut self) {
+        let trx = self.go_in(true).expect("it is let in");
+        let data = events::encode(&std::mem::take(&mut self.changes));
+        let (certified, meta) = self.certify(&trx, WHOLE, &data);
+        assert_eq!(certified, Outcome::Ok);
+        let node = self.node();
+        assert_eq!(node.commit_order_enter(&trx), Outcome::Ok);
+        let Position { history, seqno } = meta.position;
+        let before = Position {
+            history,
+            seqno: seqno - 1,
+        };
+        let wait = || node.wait_for(before, Some(Duration::from_secs(i32::MAX as u64)));
+        // Whoever else waits for that is no sign.
+        std::thread::scope(|s| assert_eq!(s.spawn(wait).join().expect("no panic").0, Outcome::Ok));
+        assert_eq!(node.phase(), Phase::Joined);
+        wait();
+        let _ = node.commit_order_leave(&trx, None);
+        self.close();
     }
 
     /// The same, and never lets go of it: it tells its client of an error.
