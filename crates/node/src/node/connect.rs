@@ -345,8 +345,9 @@ impl Node {
 
         {
             let mut shared = self.shared();
+            let donation_left = shared.donation_open || shared.donation_left;
             *shared = Shared::closed();
-            shared.phase = Phase::Connecting;
+            (shared.phase, shared.donation_left) = (Phase::Connecting, donation_left);
             shared.uuid = uuid;
             shared.position = position;
             shared.donors = donors.to_owned();

@@ -380,6 +380,8 @@ struct Shared {
     removed: bool,
     /// The server was told to give a copy and has not said how it ended.
     donation_open: bool,
+    /// The same since an earlier connection: which of two had ended the server would not say.
+    donation_left: bool,
     /// `wsrep_sst_donor`.
     donors: String,
     cluster: String,
@@ -433,6 +435,7 @@ impl Shared {
             drained: false,
             removed: false,
             donation_open: false,
+            donation_left: false,
             donors: String::new(),
             cluster: String::new(),
             address: ClusterAddress::default(),

@@ -22,6 +22,7 @@ use super::{Node, Phase, Shared, lock};
 use crate::cluster::{ClusterView, Member, MemberState};
 use crate::database::{Applier, Outcome};
 use crate::donor::{self, Asked, Prospect};
+use crate::lacking::Gap;
 use crate::messages::{Control, Position, encode, kind};
 
 /// How long a joiner waits before it asks again for a donor.
@@ -95,11 +96,12 @@ impl Node {
         // The database may copy itself inside the call (mysqldump): nothing may
         // commit meanwhile. Delivery holds what comes behind this event.
         let ready = self.gates.wait_released(seqno, waiter, false, None).is_ok();
-        let wanted = {
+        let (wanted, left) = {
             let mut shared = self.shared();
             let wanted = ready && shared.donating == Some(joiner);
-            shared.donation_open |= wanted;
-            wanted
+            let left = wanted && shared.donation_left;
+            shared.donation_open |= wanted && !left;
+            (wanted && !left, left)
         };
         let position = bypass.unwrap_or_else(|| self.last_committed_at(seqno));
         if wanted && bypass.is_none() {
@@ -113,6 +115,13 @@ impl Node {
         if lacks {
             self.note("gives no copy now: its own lacks a large transaction that is under way; the joiner asks again");
         }
+        if left {
+            self.note_now_and_then(
+                "gives no copy now: the script of one that it gave before it was connected anew still runs (wsrep_sst_*), and \
+                 the end of that would be taken for this one's. The joiner asks again; end that script if it hangs",
+            );
+            self.say_sent(joiner, Position::UNDEFINED, NOT_NOW, Vec::new());
+        }
         if !begun {
             let error = if lacks { NOT_NOW } else { -libc_ecanceled() };
             self.transfer_sent(Position::UNDEFINED, error);
@@ -121,13 +130,16 @@ impl Node {
 
     /// The database says how its donation ended.
     pub fn transfer_sent(&self, position: Position, error: i32) -> Outcome {
+        if std::mem::take(&mut self.shared().donation_left) {
+            return Outcome::Ok; // nobody waits for that
+        }
         // The script has made its copy: what is thrown away from here on is in it.
         let gaps = lock(&self.chunks).lacking.unwatch();
-        let (donor, joiner) = {
+        let joiner = {
             let mut shared = self.shared();
             let open = std::mem::take(&mut shared.donation_open);
             match shared.donating {
-                Some(joiner) => (shared.uuid, joiner),
+                Some(joiner) => joiner,
                 // The joiner is gone; the server's part is done all the same.
                 None if open => return Outcome::Ok,
                 None => return Outcome::ConnFail,
@@ -138,8 +150,12 @@ impl Node {
         } else {
             error
         };
+        self.say_sent(joiner, position, error, gaps)
+    }
+
+    fn say_sent(&self, joiner: Uuid, position: Position, error: i32, gaps: Vec<Gap>) -> Outcome {
         let message = encode(&Control::StateSent {
-            donor,
+            donor: self.shared().uuid,
             joiner,
             position,
             error,

@@ -516,6 +516,35 @@ fn a_donor_may_leave_while_it_gives() {
     });
 }
 
+/// Its script goes on meanwhile, and its end is not that of the next one.
+#[test]
+fn a_donor_that_is_connected_anew_gives_no_copy_before_the_script_of_the_last_has_ended() {
+    run(2, "", LIMIT, |world| {
+        let donor = world.db(2);
+        donor.set_copying(Copying::DonorGoesOn);
+        donor.holds.close(Point::DonorCopies);
+        let lost = begin_join(world, 3, "n2");
+        world.until("the donor is at work", || {
+            donor.holds.waiting(Point::DonorCopies) == 1
+        });
+        donor.disconnect();
+        world.until("the joiner gives up", || lost.gave_up() == 1);
+        lost.disconnect();
+        donor.connect(&World::url(), false).expect("one is there");
+        world.synced(&donor);
+        let given = donor.donations();
+        let joiner = begin_join(world, 4, "n2");
+        let says = "gives no copy now: the script of one that it gave before";
+        world.until("it says so", || world.report.times("n2", says) == 1);
+        assert_eq!(donor.donations(), given);
+        donor.holds.open(Point::DonorCopies);
+        world.synced(&joiner);
+        assert_eq!(donor.donations(), given + 1);
+        world.synced(&donor);
+        world.settle();
+    });
+}
+
 #[test]
 fn a_donor_that_is_cut_off_for_a_moment_goes_on_giving() {
     let options = "evs.suspect_timeout=PT8S;evs.inactive_timeout=PT9S";
