@@ -11,10 +11,8 @@
 //! longer than that member needs for its whole queue: a limit counts events, and
 //! sixteen of them may be a millisecond's work.
 //!
-//! A member whose log, or the way to it, takes less than the cluster writes has a short queue: it
-//! applies what comes. So one that has not delivered more than so many bytes of log that this node
-//! has counts here as one that asks for a pause. Not while it does not move at all: its
-//! disk hangs then, and who is as good as gone holds nobody. Large payloads wait from half of that on.
+//! A member whose log takes less than the cluster writes has a short queue: one that lacks much of the log
+//! counts here as one that asks for a pause (`lags.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,15 +22,13 @@ use dromon_gates::Waiter;
 use dromon_writeset::{Seqno, Uuid};
 
 use crate::catching_up::CatchingUp;
+use crate::lags::{Lacks, Lags};
 use crate::messages::Progress;
 use crate::patience::Patience;
 use crate::quarantine::Seen;
 
 /// A wish older than this is void.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(1);
-
-/// Who lacks much of the log and delivers nothing for so long hangs. A batch on a narrow way takes a while.
-const MOVES_WITHIN: Duration = Duration::from_secs(3);
 
 /// How long a write set waits at most when the fullest queue is at its limit.
 const SLOW_MAX: Duration = Duration::from_millis(10);
@@ -102,27 +98,7 @@ struct Inner {
     own_stop: bool,
     own_patience: Patience,
     /// Members that lack some of the log that this node has delivered.
-    lags: BTreeMap<Uuid, Lag>,
-    /// So much they may lack.
-    lag_limit: u64,
-}
-
-/// What a member lacks of the log that this node has delivered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lacks {
-    /// Who.
-    pub uuid: Uuid,
-    /// Up to where it has delivered.
-    pub ordered: Seqno,
-    /// How many bytes of log lie behind that.
-    pub bytes: u64,
-}
-
-#[derive(Debug)]
-struct Lag {
-    now: Lacks,
-    /// When it delivered more, last.
-    moved: Instant,
+    lags: Lags,
 }
 
 /// Figures for the status.
@@ -248,31 +224,16 @@ impl Flow {
 
     /// Says what the other members lack. Who lacks more than `limit` bytes is waited for.
     pub fn set_lacks(&self, lacks: &[Lacks], limit: u64) {
-        let now = Instant::now();
         let mut inner = self.lock();
-        let lags = &mut inner.lags;
-        lags.retain(|uuid, _| lacks.iter().any(|l| l.uuid == *uuid));
-        for l in lacks {
-            let lag = lags.entry(l.uuid).or_insert(Lag {
-                now: *l,
-                moved: now,
-            });
-            if lag.now.ordered != l.ordered {
-                lag.moved = now;
-            }
-            lag.now = *l;
-        }
-        inner.lag_limit = limit;
+        inner.lags.look(lacks, limit, Instant::now());
         inner.update();
     }
 
     /// Whether large payloads wait for members that lack much of the log.
     pub fn holds_payloads(&self) -> bool {
         let inner = self.lock();
-        let much =
-            |l: &Lag| l.now.bytes > inner.lag_limit / 2 && l.moved.elapsed() < REPORT_AGE_MAX;
         let mut heard = inner.heard().filter(|(u, _)| inner.waited_for(u));
-        heard.any(|(u, _)| inner.lags.get(u).is_some_and(much))
+        heard.any(|(u, _)| inner.lags.much(u))
     }
 
     /// Whether `uuid` is waited for as it lacks too much of the log.
@@ -295,7 +256,7 @@ impl Flow {
             holds: inner.asks(uuid) || r.slow_down(limits) >= SLOW_MAX / 4,
             caught_up: !inner.asks(uuid)
                 && r.progress.queue <= limits.upper as u64 / 4
-                && inner.has_most_of_the_log(uuid),
+                && inner.lags.little(uuid),
         });
         // Seen all the while, or its account would begin anew with each wish.
         let catching_up = inner.catching_up.keys().filter(|_| !inner.only_synced);
@@ -366,7 +327,7 @@ impl Flow {
         inner.quarantined.clear();
         inner.own_stop = false;
         inner.own_patience = Patience::default();
-        inner.lags.clear();
+        inner.lags = Lags::default();
         inner.update();
     }
 
@@ -560,18 +521,7 @@ impl Inner {
     }
 
     fn lacks_log(&self, uuid: &Uuid) -> bool {
-        self.counted.contains_key(uuid) && self.lacks(uuid, self.lag_limit)
-    }
-
-    /// Whether `uuid` lacks more than `limit` bytes of the log, and moves.
-    fn lacks(&self, uuid: &Uuid, limit: u64) -> bool {
-        let lag = self.lags.get(uuid);
-        lag.is_some_and(|l| l.now.bytes > limit && l.moved.elapsed() < MOVES_WITHIN)
-    }
-
-    fn has_most_of_the_log(&self, uuid: &Uuid) -> bool {
-        let lag = self.lags.get(uuid);
-        lag.is_none_or(|l| l.now.bytes <= self.lag_limit / 4)
+        self.counted.contains_key(uuid) && self.lags.too_much(uuid)
     }
 
     fn waited_for(&self, uuid: &Uuid) -> bool {
@@ -658,7 +608,7 @@ mod tests {
         assert_eq!(lacks(5, 100), (false, true, false, false));
         // For a moment more it may have been away.
         assert_eq!(lacks(6, 101), (true, true, true, false));
-        flow.lock().lags.get_mut(&b).expect("known").moved -= MOVES_WITHIN;
+        flow.lock().lags.stands(&b);
         assert_eq!(lacks(6, 101), (false, false, false, false));
         assert_eq!(lacks(7, 101), (true, true, true, false));
         // Whoever is not waited for, or does not count.

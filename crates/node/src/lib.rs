@@ -26,6 +26,7 @@ mod held;
 mod holders;
 pub mod in_log;
 pub mod lacking;
+mod lags;
 pub mod last_data;
 pub mod logbook;
 pub mod messages;

@@ -580,7 +580,7 @@ impl Storage {
     /// The last entry that others need and that is lost, and why.
     pub fn lost_entry(&self) -> Option<(u64, String)> {
         let (index, why, again) = self.unreadable.lost()?;
-        if again && self.read_for_others(index, index).first().is_some() {
+        if again && !self.read_for_others(index, index).is_empty() {
             return None;
         }
         Some((index, why))

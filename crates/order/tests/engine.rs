@@ -828,7 +828,7 @@ fn what_a_leader_cannot_send_costs_nobody_its_engine() {
         let told = || w.status(leader).unreadable.map(|(index, _)| index);
         assert!((0..60).all(|_| told() == Some(at)));
         w.log(leader).damage_records(0..0);
-        assert_eq!((0..60).map(|_| told()).last(), Some(None));
+        assert!((0..60).any(|_| told().is_none()) && told().is_none());
     });
 }
 
