@@ -29,7 +29,7 @@ pub struct QueueItem<T> {
 pub enum Popped<T> {
     /// The next event in order.
     Item(QueueItem<T>),
-    /// The deadline passed, or the thread was nudged with [`ApplyQueue::nudge`].
+    /// The deadline passed.
     Nothing,
     /// The queue was closed and is empty: no event will come any more.
     Closed,
@@ -88,7 +88,6 @@ struct Inner<T> {
     /// Ordered events up to here are in the database already.
     floor: Seqno,
     closed: bool,
-    nudges: u64,
     stats: QueueStats,
 }
 
@@ -118,7 +117,6 @@ impl<T> ApplyQueue<T> {
                 hold_after: None,
                 floor: Seqno::MIN,
                 closed: false,
-                nudges: 0,
                 stats: QueueStats::default(),
             }),
             wake: Condvar::new(),
@@ -238,16 +236,12 @@ impl<T> ApplyQueue<T> {
         inner: &mut MutexGuard<'_, Inner<T>>,
         deadline: Option<Instant>,
     ) -> Popped<T> {
-        let nudges = inner.nudges;
         loop {
             if let Some(item) = inner.take() {
                 return Popped::Item(item);
             }
             if inner.closed && inner.items.is_empty() && !inner.exclusive_running {
                 return Popped::Closed;
-            }
-            if inner.nudges != nudges {
-                return Popped::Nothing;
             }
             match deadline {
                 None => self.wake.wait(inner),
@@ -325,12 +319,6 @@ impl<T> ApplyQueue<T> {
         inner.hold_after = None;
         inner.floor = Seqno::MIN;
         inner.closed = false;
-    }
-
-    /// Makes the waiting threads return [`Popped::Nothing`].
-    pub fn nudge(&self) {
-        self.lock().nudges += 1;
-        self.wake.notify_all();
     }
 
     /// Events that wait.

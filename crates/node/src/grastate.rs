@@ -281,39 +281,6 @@ impl StateFile {
         })
     }
 
-    /// The data is not consistent for a while (a DDL runs, a copy arrives) or
-    /// for good: no history, no position. A crash now means a full copy.
-    ///
-    /// # Errors
-    /// As [`StateFile::mark_running`].
-    pub fn mark_unsafe(&mut self) -> Result<(), StateFileError> {
-        self.mark_running(Uuid::NIL)
-    }
-
-    /// The data is complete at this position and stands still (orderly
-    /// shutdown, pause).
-    ///
-    /// # Errors
-    /// As [`StateFile::mark_running`].
-    pub fn mark_safe(&mut self, uuid: Uuid, seqno: Seqno) -> Result<(), StateFileError> {
-        self.write(GraState {
-            uuid,
-            seqno,
-            ..self.state
-        })
-    }
-
-    /// Whether a cluster may be founded from this node.
-    ///
-    /// # Errors
-    /// As [`StateFile::mark_running`].
-    pub fn set_safe_to_bootstrap(&mut self, safe: bool) -> Result<(), StateFileError> {
-        self.write(GraState {
-            safe_to_bootstrap: safe,
-            ..self.state
-        })
-    }
-
     /// All three lines at once.
     ///
     /// # Errors
@@ -647,14 +614,14 @@ mod tests {
 
         file.mark_running(uuid()).expect("written");
         assert_eq!(GraState::parse(&on_disk(dir)), Ok(at(-1, true)));
-        file.set_safe_to_bootstrap(false).expect("written");
+        file.write(at(-1, false)).expect("written");
         assert_eq!(GraState::parse(&on_disk(dir)), Ok(at(-1, false)));
-        file.mark_unsafe().expect("written");
+        file.mark_running(Uuid::NIL).expect("written");
         assert!(on_disk(dir).contains("uuid:    00000000-0000-0000-0000-000000000000\n"));
-        file.mark_safe(uuid(), 123456789).expect("written");
+        file.write(at(123456789, false)).expect("written");
         assert_eq!(on_disk(dir), at(123456789, false).to_string());
         // Shorter than before: nothing of the longer text stays.
-        file.mark_safe(uuid(), 42).expect("written");
+        file.write(at(42, false)).expect("written");
         assert_eq!(on_disk(dir), TEXT);
 
         drop(file);
@@ -680,19 +647,18 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let dir = dir.path();
         let mut file = StateFile::open(dir).expect("a new file");
-        file.mark_safe(uuid(), 42).expect("written");
-        file.set_safe_to_bootstrap(false).expect("written");
+        file.write(at(42, false)).expect("written");
         // As sed -i does it.
         fs::write(dir.join("draft"), TEXT.replace("strap: 0", "strap: 1")).expect("written");
         fs::rename(dir.join("draft"), dir.join(STATE_FILE)).expect("renamed");
-        file.mark_safe(uuid(), 43).expect("written");
+        file.write(at(43, false)).expect("written");
         assert_eq!(on_disk(dir), at(43, false).to_string());
         fs::remove_file(dir.join(STATE_FILE)).expect("removed");
-        file.mark_safe(uuid(), 43).expect("written");
+        file.write(at(43, false)).expect("written");
         assert_eq!(on_disk(dir), at(43, false).to_string());
         // As an editor that writes in place does it.
         fs::write(dir.join(STATE_FILE), "").expect("written");
-        file.mark_safe(uuid(), 43).expect("written");
+        file.write(at(43, false)).expect("written");
         assert_eq!(on_disk(dir), at(43, false).to_string());
         assert!(StateFile::open(dir).is_err(), "the new file is locked too");
     }

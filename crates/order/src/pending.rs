@@ -119,8 +119,6 @@ pub struct PendingStatus {
     pub count: usize,
     /// Their unconfirmed bytes.
     pub bytes: usize,
-    /// Messages and pieces in flight.
-    pub in_flight: usize,
     /// Large messages not yet completely in flight.
     pub large: usize,
     /// Times everything in flight was taken back to be sent again.
@@ -546,7 +544,6 @@ impl PendingQueue {
         PendingStatus {
             count: self.count,
             bytes: self.bytes,
-            in_flight: self.flight.len(),
             large: self.large.len(),
             rewinds: self.rewinds,
             resent: self.resent,

@@ -56,6 +56,7 @@ pub use socket::Brake;
 pub use tls::TlsFiles;
 
 use crate::address::parse_address;
+use crate::engine_core::lock;
 use crate::inbox::Inbox;
 use crate::network::{Frame, Inbound, Lane, LinkStatus, NetError, Network, SendError};
 use crate::types::{BoxFuture, RaftId};
@@ -294,12 +295,11 @@ fn refused_words(r: &Refusal) -> String {
     }
 }
 
-/// Whether connections are wanted at all. A new generation ends those there are.
+/// Whether connections are wanted at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Mode {
     isolated: bool,
     stopped: bool,
-    generation: u64,
 }
 
 impl Mode {
@@ -559,7 +559,6 @@ struct Shared {
     config: TcpConfig,
     /// See [`Hello::instance`].
     instance: u64,
-    who: Mutex<Identity>,
     mode: watch::Sender<Mode>,
     inbox: Inbox,
     inbound: InboundTable,
@@ -581,8 +580,8 @@ struct Peer {
 }
 
 impl Shared {
-    fn who(&self) -> Identity {
-        lock(&self.who).clone()
+    fn who(&self) -> &Identity {
+        &self.config.who
     }
 
     fn event(&self, e: TransportEvent) {
@@ -658,10 +657,6 @@ impl Shared {
     }
 }
 
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The transport. See the module's words. Dropping it stops it.
 pub struct TcpNetwork {
     shared: Arc<Shared>,
@@ -682,7 +677,6 @@ impl TcpNetwork {
         let listener = listen::listen(&config.listen, DEFAULT_PORT)?;
         let local = listener.local_addr().map_err(other)?;
         let shared = Arc::new(Shared {
-            who: Mutex::new(config.who.clone()),
             config,
             // Without random numbers it is not told from a copy.
             instance: getrandom::u64().unwrap_or(0),
@@ -710,21 +704,6 @@ impl TcpNetwork {
     /// Where it listens; with the port taken if 0 was asked for.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
-    }
-
-    /// Changes how this node introduces itself from now on (a raft id or a
-    /// history became known). If the raft id changed, all connections are made
-    /// anew under it.
-    pub fn set_identity(&self, who: Identity) {
-        let renew = {
-            let mut own = lock(&self.shared.who);
-            let renew = own.raft_id != who.raft_id || own.cluster != who.cluster;
-            *own = who;
-            renew
-        };
-        if renew {
-            self.change_mode(|m| m.generation += 1);
-        }
     }
 
     fn change_mode(&self, change: impl FnOnce(&mut Mode)) {
@@ -802,7 +781,7 @@ impl Network for TcpNetwork {
         body: Bytes,
         timeout: Duration,
     ) -> BoxFuture<'static, Result<Bytes, NetError>> {
-        let who = self.shared.who();
+        let who = self.shared.who().clone();
         let addr = addr.to_owned();
         let security = self.shared.config.security.clone();
         let mut mode = self.shared.mode.subscribe();
@@ -814,7 +793,6 @@ impl Network for TcpNetwork {
             }
             tokio::select! {
                 r = request::request(&addr, &who, &security, body, timeout) => r,
-                // A new identity alone does not end it.
                 ended = mode.wait_for(|m| m.closed()) => {
                     Err(NetError::Closed(ended.map_or("stopped", |m| closed(*m))))
                 }

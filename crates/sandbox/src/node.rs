@@ -454,12 +454,6 @@ impl Node {
         })
     }
 
-    /// True if the data directory's `grastate.dat` says `safe_to_bootstrap: 1`.
-    #[must_use]
-    pub fn is_safe_to_bootstrap(&self) -> bool {
-        self.left().is_some_and(|left| left.is_safe)
-    }
-
     /// True if the node was part of a cluster before (the state file of one
     /// that never joined is missing or empty).
     #[must_use]

@@ -628,9 +628,9 @@ pub struct Node {
     /// Those of other nodes that hold rows here. Taken before `chunks`, the gates and
     /// the queue.
     held: Mutex<HeldRows>,
-    /// What appliers take locks for.
     /// The seqno of a client's transaction whose thread waited for the client at the last look, -1 if none.
     over: AtomicI64,
+    /// What appliers take locks for.
     working: Mutex<Working>,
     /// Whether there may be some: most write sets see only this. Changed under `held`.
     holds: AtomicBool,

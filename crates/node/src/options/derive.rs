@@ -79,19 +79,7 @@ pub(super) fn derive_settings(env: &Env, entries: &[Entry]) -> Settings {
         0 => u64::MAX,
         n => n,
     };
-    let buffer = |name| match &entry(entries, name).value {
-        Value::Int(bytes) => usize::try_from(*bytes).ok(),
-        _ => None,
-    };
     let base_port = port(entries);
-    let host_port = |name: &str, default_port| {
-        let (host, port) = parse_host(&entry(entries, name).text)
-            .unwrap_or_else(|_| (entry(entries, name).text.clone(), None));
-        HostPort {
-            host,
-            port: port.unwrap_or(default_port),
-        }
-    };
     let listen = match parse_listen(&entry(entries, "gmcast.listen_addr").text) {
         Some((_, host, port)) => HostPort {
             host,
@@ -102,7 +90,11 @@ pub(super) fn derive_settings(env: &Env, entries: &[Entry]) -> Settings {
             port: base_port,
         },
     };
-    let mut advertised = host_port("base_host", base_port);
+    let (host, port) = parse_host(&text("base_host")).unwrap_or_else(|_| (text("base_host"), None));
+    let mut advertised = HostPort {
+        host,
+        port: port.unwrap_or(base_port),
+    };
     // Others come to where this node listens, as with the peer, unless a port was named for them.
     let named = entry(entries, "base_port");
     if named.value == named.default && own_port(env).is_none() {
@@ -117,7 +109,6 @@ pub(super) fn derive_settings(env: &Env, entries: &[Entry]) -> Settings {
         advertised,
         listen,
         base_port,
-        ist: host_port("ist.recv_addr", base_port.saturating_add(1)),
         segment: byte(int(entries, "gmcast.segment")),
         weight: byte(int(entries, "pc.weight")),
         stateless: flag(entries, "gcs.stateless"),
@@ -126,30 +117,18 @@ pub(super) fn derive_settings(env: &Env, entries: &[Entry]) -> Settings {
         keepalive_period: span(entries, "evs.keepalive_period").min(suspect_timeout / 3),
         delay_margin: span(entries, "evs.delay_margin"),
         delayed_keep_period: span(entries, "evs.delayed_keep_period"),
-        connect_timeout: span(entries, "gmcast.peer_timeout"),
-        wait_prim: flag(entries, "pc.wait_prim"),
         wait_prim_timeout: span(entries, "pc.wait_prim_timeout"),
         wait_prim_timeout_given: entry(entries, "pc.wait_prim_timeout").given,
-        announce_timeout: span(entries, "pc.announce_timeout"),
-        recovery: flag(entries, "pc.recovery"),
         ignore_quorum: flag(entries, "pc.ignore_quorum"),
         ignore_sb: flag(entries, "pc.ignore_sb"),
         fc_limit: count("gcs.fc_limit"),
         fc_factor: double(entries, "gcs.fc_factor"),
         fc_single_primary: single,
         stall_patience: span(entries, "dromon.stall_patience"),
-        sync_donor: flag(entries, "gcs.sync_donor"),
-        recv_q_hard_limit: count("gcs.recv_q_hard_limit"),
-        recv_q_soft_limit: double(entries, "gcs.recv_q_soft_limit"),
         causal_read_timeout: span(entries, "repl.causal_read_timeout"),
         max_ws_size: count("repl.max_ws_size"),
         vote_policy: byte(int(entries, "gcs.vote_policy")),
-        optimistic_pa: flag(entries, "cert.optimistic_pa"),
         log_conflicts: flag(entries, "cert.log_conflicts"),
-        debug: flag(entries, "debug"),
-        checksum: byte(int(entries, "socket.checksum")),
-        recv_buf_size: buffer("socket.recv_buf_size"),
-        send_buf_size: buffer("socket.send_buf_size"),
         tls: Tls {
             enabled: tls_enabled(entries),
             dynamic: flag(entries, "socket.dynamic"),

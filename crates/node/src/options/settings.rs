@@ -17,12 +17,12 @@ pub enum Durability {
     Memory,
 }
 
-/// What this node does about a member that cannot keep up.
+/// What this node does about a member that has kept its writers waiting for long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlowNode {
-    /// Slow down until it can.
+    /// Its writers wait on.
     Wait,
-    /// Let it fall behind; it still stores the log.
+    /// They wait for that member no more until it has caught up; it still stores the log.
     Quarantine,
 }
 
@@ -49,10 +49,8 @@ pub struct Tls {
     pub said_by_address: bool,
 }
 
-/// The options' values, with units and limits applied.
-///
-/// Some are checked and kept here although nothing reads them in this version;
-/// their rows in the table of options say so.
+/// The values of those options that the node reads, with units and limits applied. The others are checked and
+/// shown, and that is all.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Directory of the state files.
@@ -65,9 +63,6 @@ pub struct Settings {
     pub listen: HostPort,
     /// Port of members whose address names none.
     pub base_port: u16,
-    /// Address named for incremental transfer (shown only: `base_port + 1`
-    /// unless `ist.recv_addr` says a port).
-    pub ist: HostPort,
     /// Network segment, 0 to 255.
     pub segment: u8,
     /// What this node weighs, 0 to 255: see [`crate::electors`].
@@ -77,7 +72,8 @@ pub struct Settings {
 
     /// Silence after which the majority removes a member.
     pub suspect_timeout: Duration,
-    /// Silence after which a member is gone; never below `suspect_timeout`.
+    /// How long the log of a member that answers may store nothing, before the majority removes it; never below
+    /// `suspect_timeout`.
     pub inactive_timeout: Duration,
     /// Longest pause on an idle connection; never above a third of
     /// `suspect_timeout`.
@@ -86,20 +82,12 @@ pub struct Settings {
     pub delay_margin: Duration,
     /// How long it is shown after it was late.
     pub delayed_keep_period: Duration,
-    /// Time for one attempt to connect.
-    pub connect_timeout: Duration,
 
-    /// `connect` waits for a primary component.
-    pub wait_prim: bool,
-    /// For this long.
+    /// How long `connect` waits for a primary component.
     pub wait_prim_timeout: Duration,
     /// The user has set `pc.wait_prim_timeout` (a node whose log names other
     /// members waits without limit otherwise).
     pub wait_prim_timeout_given: bool,
-    /// How long a node told to found a cluster looks for a running one.
-    pub announce_timeout: Duration,
-    /// After a total outage the members form a primary component by themselves.
-    pub recovery: bool,
     /// A minority goes on by force.
     pub ignore_quorum: bool,
     /// Half of the cluster goes on by force.
@@ -113,12 +101,6 @@ pub struct Settings {
     pub fc_single_primary: bool,
     /// How long the queue may be above the limit before writers pause.
     pub stall_patience: Duration,
-    /// A donor counts for flow control.
-    pub sync_donor: bool,
-    /// Bytes of payloads kept in memory.
-    pub recv_q_hard_limit: u64,
-    /// Part of it at which payloads begin to leave memory, 0 to 1.
-    pub recv_q_soft_limit: f64,
 
     /// How long a current read waits.
     pub causal_read_timeout: Duration,
@@ -126,18 +108,8 @@ pub struct Settings {
     pub max_ws_size: u64,
     /// 0: most votes win; N: success wins once N members succeeded.
     pub vote_policy: u8,
-    /// Parallel apply beyond what the origin had seen.
-    pub optimistic_pa: bool,
     /// Log each conflict.
     pub log_conflicts: bool,
-    /// Log debug messages.
-    pub debug: bool,
-    /// `socket.checksum` as given, 0 to 2. Messages always carry a CRC-32C.
-    pub checksum: u8,
-    /// Kernel receive buffer in bytes; `None`: the system's choice.
-    pub recv_buf_size: Option<usize>,
-    /// Kernel send buffer in bytes; `None`: the system's choice.
-    pub send_buf_size: Option<usize>,
     /// Encryption.
     pub tls: Tls,
     /// File with the cluster's secret; empty: there is none.
@@ -154,7 +126,7 @@ pub struct Settings {
     pub found_alone: bool,
     /// Whether this node gathers commits while it leads.
     pub gather: Gathering,
-    /// What happens when this node is slow.
+    /// What happens when another member is slow.
     pub slow_node: SlowNode,
     /// Rows of one table that become one key; `u64::MAX`: never.
     pub key_escalation: u64,
@@ -203,20 +175,5 @@ impl Settings {
                  other node can reach this one, and it cannot join. Set these options or gmcast.listen_addr"
             )
         })
-    }
-
-    /// Lower and upper queue length of flow control in a cluster of `members`:
-    /// writers slow down above the upper and run freely below the lower one.
-    ///
-    /// As in the peer the limit grows with the square root of the members,
-    /// because what waits in a queue comes from all of them.
-    pub fn flow_control_interval(&self, members: usize) -> (u64, u64) {
-        let growth = if self.fc_single_primary {
-            1.0
-        } else {
-            (members.max(1) as f64).sqrt()
-        };
-        let upper = (self.fc_limit as f64 * growth).round().max(1.0);
-        ((upper * self.fc_factor).round() as u64, upper as u64)
     }
 }

@@ -156,16 +156,6 @@ impl PausedTime {
         self.total += held;
     }
 
-    /// Whether writers are stopped.
-    pub fn is_paused(&self) -> bool {
-        self.since.is_some()
-    }
-
-    /// Nanoseconds held back from the start until `now`.
-    pub fn total_ns(&self, now: Duration) -> u64 {
-        u64::try_from(self.total(now).as_nanos()).unwrap_or(u64::MAX)
-    }
-
     /// Part of the time since the last reset, 0 to 1.
     pub fn fraction(&self, now: Duration) -> f64 {
         let held = self.total(now).saturating_sub(self.total_at_reset);
@@ -351,19 +341,17 @@ mod tests {
         assert_eq!(p.fraction(ms(1000)), 0.0);
         p.pause(ms(1500));
         p.pause(ms(1700));
-        assert!(p.is_paused());
-        assert_eq!(p.total_ns(ms(2000)), 500_000_000);
+        assert_eq!(p.total(ms(2000)), ms(500));
         assert_eq!(p.fraction(ms(2000)), 0.5);
         // In the middle of a pause.
         p.reset(ms(2000));
         assert_eq!(p.fraction(ms(2500)), 1.0);
         p.resume(ms(2500));
         p.resume(ms(2600));
-        assert!(!p.is_paused());
         assert_eq!(p.fraction(ms(3000)), 0.5);
-        assert_eq!(p.total_ns(ms(3000)), 1_000_000_000);
+        assert_eq!(p.total(ms(3000)), ms(1000));
         p.add(ms(100));
-        assert_eq!(p.total_ns(ms(3000)), 1_100_000_000);
+        assert_eq!(p.total(ms(3000)), ms(1100));
         assert!((p.fraction(ms(3000)) - 0.6).abs() < 1e-9);
     }
 

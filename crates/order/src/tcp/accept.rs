@@ -151,13 +151,13 @@ async fn serve(shared: &Arc<Shared>, id: u64, stream: Socket, from: SocketAddr) 
             RefusalCode::Busy,
             "it is answering too many questions just now; try again",
         )),
-        _ => judge(shared, &who, &hello, from.ip()).await,
+        _ => judge(shared, who, &hello, from.ip()).await,
     };
     let refused = verdict.clone().err();
     // Who is not on the list learns nothing about this node.
     let (who, instance) = match &verdict {
         Err(r) if r.code == RefusalCode::NotAllowed => (Identity::default(), 0),
-        _ => (who, shared.instance),
+        _ => (who.clone(), shared.instance),
     };
     let answer = HelloAnswer {
         versions: (VERSION_MIN, VERSION_MAX),

@@ -372,7 +372,7 @@ async fn establish(shared: &Shared, link: &OutLink) -> Result<Made, NetError> {
         greeting,
     );
     let mut stream = dialling.await?;
-    let mut hello = Hello::new(Purpose::Lane(link.lane), shared.who());
+    let mut hello = Hello::new(Purpose::Lane(link.lane), shared.who().clone());
     hello.instance = shared.instance;
     let deadline = greeting();
     let proving = prove(&c.security, &mut stream, &link.addr, &hello.who.cluster);

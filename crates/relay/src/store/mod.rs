@@ -361,11 +361,6 @@ impl Store {
         (self.open.is_none() && !self.is_mirror()).then_some(self.before.file + 1)
     }
 
-    /// Bytes appended that are not on the disk.
-    pub fn unflushed(&self) -> u64 {
-        self.open.as_ref().map_or(0, |o| o.end() - o.published)
-    }
-
     /// Whether it is time for the next file. Never for a mirror: its files end where the primary's do.
     pub fn is_full(&self) -> bool {
         let full = |o: &OpenFile| o.end() >= self.options.file_max && o.settled == o.end();
