@@ -79,3 +79,55 @@ fn refuse(error: &dyn Display, code: u8) -> ExitCode {
     output::tell(format_args!("dromon: {error}"));
     ExitCode::from(code)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What stands between backticks.
+    fn quoted(cell: &str) -> Vec<&str> {
+        cell.split('`').skip(1).step_by(2).collect()
+    }
+
+    /// The table of settings in a page names each setting once, and no other, with the default that it has.
+    fn is_in(page: &str, known: &Known) {
+        let section = page.split("\n## Settings\n").nth(1).expect("a section");
+        let rows = section.lines().skip_while(|line| !line.starts_with("|---"));
+        let rows: Vec<Vec<&str>> = rows
+            .skip(1)
+            .take_while(|line| line.starts_with('|'))
+            .map(|line| line.split('|').map(str::trim).collect())
+            .collect();
+        let named: Vec<&str> = rows.iter().flat_map(|row| quoted(row[1])).collect();
+        for name in &named {
+            let is_one = known.settings.iter().any(|(key, ..)| key == name);
+            assert!(is_one, "{name} is no setting of a {}", known.program);
+        }
+        for (key, _, default) in known.settings {
+            let times = named.iter().filter(|name| *name == key).count();
+            assert_eq!(times, 1, "{key} of a {}", known.program);
+            let row = rows.iter().find(|row| quoted(row[1]).contains(key));
+            let row = row.expect("it is named");
+            let (names, values) = (quoted(row[1]), quoted(row[2]));
+            let empty = default.strip_prefix('(').and_then(|d| d.strip_suffix(')'));
+            if default.is_empty() || empty.is_some() {
+                let same = empty.is_some_and(|means| row[2].replace('`', "") == means);
+                assert!(values.is_empty() || same, "{key}: {}", row[2]);
+                continue;
+            }
+            // One for all of a row, or one for each.
+            let at = names.iter().position(|name| name == key).expect("it is");
+            let shown = if values.len() == 1 { 0 } else { at };
+            assert_eq!(values.get(shown), Some(default), "{key}");
+        }
+    }
+
+    #[test]
+    fn the_pages_tell_settings_and_defaults() {
+        is_in(include_str!("../../../docs/relay.md"), &dromon_relay::RELAY);
+        is_in(
+            include_str!("../../../docs/replica.md"),
+            &dromon_replica::REPLICA,
+        );
+    }
+}

@@ -548,7 +548,9 @@ mod tests {
                 None if default.is_empty() => continue,
                 None => default,
             };
-            settled(&[&format!("{key} = {value}")]).expect(key);
+            let said = settled(&[&format!("{key} = {value}")]).expect(key);
+            let unsaid = settled(&[]).expect("enough");
+            assert_eq!(format!("{said:?}"), format!("{unsaid:?}"), "{key}");
         }
         let progress = settled(&["progress = never"]).expect("a word").progress;
         assert_eq!(progress, Duration::ZERO);

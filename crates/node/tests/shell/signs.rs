@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dromon_node::Position;
 use dromon_node::grastate::ViewState;
+use dromon_node::status::StatusValue;
 
 use crate::net::lock;
 use crate::toy::row;
@@ -59,14 +60,36 @@ fn the_deciding_state_has_the_same_digest_everywhere() {
 #[test]
 fn the_documentation_lists_every_status_variable() {
     let page = include_str!("../../../../docs/status.md");
-    let rows: Vec<&str> = page.lines().filter_map(|l| l.strip_prefix("| `")).collect();
+    let (page, _) = page.split_once("\n## States\n").expect("variables first");
+    let rows: Vec<Vec<&str>> = page
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(|line| line.split(" | ").collect())
+        .collect();
     run(1, "", LIMIT, move |world| {
         let shown = world.db(1).node().status();
         assert!(shown.len() > 80, "all of them");
-        for var in shown {
-            let row = format!("{}` | ", var.name);
-            let found = rows.iter().filter(|r| r.starts_with(&row)).count();
-            assert!(found > 0, "{} is not in docs/status.md", var.name);
+        for var in &shown {
+            let name = format!("| `{}`", var.name);
+            let types: Vec<&str> = rows.iter().filter(|r| r[0] == name).map(|r| r[1]).collect();
+            let wanted: &[&str] = match var.value {
+                StatusValue::Str(_) => &["text", "`true`/`false`"],
+                StatusValue::Int(_) => &["number"],
+                StatusValue::Double(_) => &["decimal"],
+            };
+            assert!(
+                matches!(types[..], [one] if wanted.contains(&one)),
+                "{name}: {types:?}"
+            );
+        }
+        for row in &rows {
+            let name = row[0].trim_start_matches("| `").trim_end_matches('`');
+            let name = name.strip_prefix("wsrep_").unwrap_or(name);
+            let is_shown = shown.iter().any(|var| var.name == name);
+            assert!(
+                is_shown,
+                "{name} stands in docs/status.md, and is not shown"
+            );
         }
     });
 }

@@ -118,7 +118,9 @@ fn defaults_can_be_written_or_are_empty() {
             None if default.is_empty() => continue,
             None => default,
         };
-        with(&format!("{key} = {value}")).expect(key);
+        let said = with(&format!("{key} = {value}")).expect(key);
+        let unsaid = settle(GOOD).expect("enough");
+        assert_eq!(format!("{said:?}"), format!("{unsaid:?}"), "{key}");
     }
     let said = [
         "keep_size = none",
