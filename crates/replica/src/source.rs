@@ -15,14 +15,12 @@ use dromon_binlog::{
 };
 use dromon_relay::log::{Level, Log};
 use dromon_relay::net::ClientTls;
-use dromon_relay::pull::{Backoff, Connection, Fault, Session, SessionError, Wish, sent};
+use dromon_relay::pull::{Attempts, Connection, Fault, Lived, Session, SessionError, Wish, sent};
 use dromon_relay::wire::WireError;
 
 use crate::unit::{Events, Form, Transaction};
 
 const READ_MAX: usize = 256 << 10;
-/// A connection that lived so long was a success.
-const LIVED: Duration = Duration::from_secs(10);
 /// Error of a primary that does not have the position.
 const NOT_THERE: u16 = 1236;
 
@@ -151,6 +149,9 @@ pub struct Puller {
     target: Option<u32>,
     /// What was said of whom it follows, since the place to go on was found last.
     followed: String,
+    attempts: Attempts,
+    /// How the connection is.
+    lived: Lived,
 }
 
 impl Puller {
@@ -163,6 +164,8 @@ impl Puller {
         log: Log,
     ) -> Puller {
         Puller {
+            attempts: Attempts::new(Duration::from_millis(100), source.backoff_max),
+            lived: Lived::default(),
             source,
             position,
             to,
@@ -188,10 +191,11 @@ impl Puller {
 
     /// Connects, and connects again.
     pub fn run(mut self) {
-        let mut backoff = Backoff::new(Duration::from_millis(100), self.source.backoff_max);
         let mut said = String::new();
         loop {
             let began = Instant::now();
+            let had = self.position.clone();
+            self.lived = Lived::default();
             let Err(error) = self.connection();
             self.open.clear();
             self.link.connected.store(false, Ordering::Release);
@@ -211,13 +215,10 @@ impl Puller {
                 let _ = self.to.send(Came::Refused(error.to_string()));
                 return;
             }
-            if began.elapsed() > LIVED {
-                backoff.succeeded();
-            }
-            let pause = backoff.failed(getrandom::u32().unwrap_or(1 << 31));
+            let pause = self.ended(&error, self.position != had, began.elapsed());
             let text = error.to_string();
-            if text != said || backoff.failures().is_power_of_two() {
-                let attempt = backoff.failures() + 1;
+            if text != said || self.attempts.failures().is_power_of_two() {
+                let attempt = self.attempts.failures() + 1;
                 let line = format!(
                     "{text}. Attempt {attempt} follows in {:.1} s.",
                     pause.as_secs_f64()
@@ -230,6 +231,18 @@ impl Puller {
                 thread::sleep(Duration::from_millis(20));
             }
         }
+    }
+
+    /// A connection ended so: how long to wait.
+    fn ended(&mut self, error: &PullError, brought: bool, lasted: Duration) -> Duration {
+        let lived = Lived {
+            brought,
+            silent: matches!(error, PullError::Silent(_)),
+            lasted,
+            ..self.lived
+        };
+        let random = getrandom::u32().unwrap_or(1 << 31);
+        self.attempts.ended(lived, random)
     }
 
     fn connection(&mut self) -> Result<std::convert::Infallible, PullError> {
@@ -283,13 +296,15 @@ impl Puller {
         }
         self.link.connected.store(true, Ordering::Release);
         self.link.connections.fetch_add(1, Ordering::Relaxed);
-        connection.follow()?;
+        self.lived.asked = true;
+        connection.follow(self.attempts.searches())?;
         let mut grouper = Grouper::of_connection();
         self.form = None;
         loop {
             while let Some(packet) = connection.frames.next()? {
                 if self.event(&mut grouper, packet)? {
                     self.followed.clear();
+                    self.lived.found = true;
                     connection.found()?;
                 }
             }
@@ -655,6 +670,31 @@ pub(crate) mod tests {
         };
         assert_eq!(takes(&[started(77), gtid(10), end()]), [10]);
         assert_eq!(takes(&[started(77), gtid(11), end()]), [11]);
+    }
+
+    /// A source that has not found the place in time is given more of it at the next attempt, until it has.
+    #[test]
+    fn who_looks_for_the_place_is_given_time() {
+        let (to, _from) = std::sync::mpsc::sync_channel(1);
+        let (mut puller, _) = puller(1 << 20, to);
+        let mut minutes = |lived: Lived| {
+            let searches = puller.attempts.searches();
+            puller.lived = lived;
+            puller.ended(&PullError::Silent(searches), false, searches);
+            puller.attempts.searches().as_secs() / 60
+        };
+        let looks = Lived {
+            asked: true,
+            ..Lived::default()
+        };
+        assert_eq!(minutes(looks), 2);
+        assert_eq!(minutes(looks), 4);
+        assert_eq!(minutes(Lived::default()), 4, "it was not asked");
+        let found = Lived {
+            found: true,
+            ..looks
+        };
+        assert_eq!(minutes(found), 1);
     }
 
     /// What is compressed is as long as what comes of it.

@@ -43,7 +43,7 @@ impl Backoff {
 
 /// A primary that looks in its files for the place to go on sends nothing, for so long at most at first. As
 /// replicas wait (slave_net_timeout).
-pub const SEARCHES: Duration = Duration::from_secs(60);
+const SEARCHES: Duration = Duration::from_secs(60);
 /// And at last: its files may be large, and its disk slow.
 const SEARCHES_MAX: Duration = Duration::from_secs(1800);
 /// A connection over which events could come for so long was a success.

@@ -12,7 +12,6 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::backoff::SEARCHES;
 use super::session::{Session, SessionError, Step};
 use crate::net::{ClientTls, Socket};
 use crate::wire::{Frames, WireError, put_packet};
@@ -152,13 +151,8 @@ impl Connection {
         self.socket.send(&out).map_err(Fault::Broken)
     }
 
-    /// Events come from here on. Until the first one is [found](Self::found) silence may last.
-    pub fn follow(&mut self) -> Result<(), Fault> {
-        self.follow_for(SEARCHES)
-    }
-
-    /// The same, and it may last for so long.
-    pub fn follow_for(&mut self, searches: Duration) -> Result<(), Fault> {
+    /// Events come from here on. Until the first one is [found](Self::found) silence may last for so long.
+    pub fn follow(&mut self, searches: Duration) -> Result<(), Fault> {
         self.frames.set_max(EVENT_PACKET_MAX);
         self.wait_at_most(self.dead_after.max(searches))
     }
@@ -224,7 +218,7 @@ mod tests {
         let address = listener.local_addr().expect("bound").to_string();
         let mut connection = Connection::connect(&address, SHORT, 1000).expect("it listens");
         let (mut other, _) = listener.accept().expect("it came");
-        connection.follow().expect("set");
+        connection.follow(SHORT * 100).expect("set");
         let later = std::thread::spawn(move || {
             // Longer than a connection may be silent otherwise.
             std::thread::sleep(SHORT * 3);

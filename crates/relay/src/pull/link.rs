@@ -409,7 +409,7 @@ impl Puller {
         let mut waits_for_us = primary.semi_sync_on;
         let mariadb = primary.version.contains("MariaDB");
         self.connected(primary, connection.is_encrypted());
-        connection.follow_for(self.attempts.searches())?;
+        connection.follow(self.attempts.searches())?;
         self.lived.asked = true;
         if semi_sync && !mariadb {
             // Newer ones of MySQL read acknowledgements aside, and count on.

@@ -25,7 +25,7 @@ mod session;
 mod tables;
 
 pub use ask::{AskError, Asker, Login};
-pub use backoff::Backoff;
+pub use backoff::{Attempts, Backoff, Lived};
 pub use connection::{Connection, Fault};
 pub use desk::{Desk, ReadTables, read_for_ever};
 pub use entry::{Entry, EntryStep};
