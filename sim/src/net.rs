@@ -9,7 +9,7 @@
 //! Time is the world's: [`Net::advance`] moves what is due into the inboxes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
 use crate::rng::Rng;
+use crate::shared::lock;
 
 /// Frames under way or unread on one connection, in bytes.
 const QUEUE_MAX: usize = 4 << 20;
@@ -380,11 +381,6 @@ impl Net {
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.0)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere ends the run; what is here stays whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {

@@ -170,7 +170,7 @@ pub(crate) fn utc(secs: u64) -> String {
 
 /// The date so many days after 1970-01-01 (Hinnant: chrono-compatible low-level date algorithms,
 /// 2014; years from March on, so that the leap day is a year's last).
-fn date(days: u64) -> (u64, u64, u64) {
+pub fn date(days: u64) -> (u64, u64, u64) {
     let z = days + 719_468;
     let (era, day) = (z / 146_097, z % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

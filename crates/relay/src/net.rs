@@ -67,6 +67,7 @@ fn missing() -> Option<&'static str> {
         ("AES", std::arch::is_aarch64_feature_detected!("aes")),
         ("SHA2", std::arch::is_aarch64_feature_detected!("sha2")),
         ("PMULL", std::arch::is_aarch64_feature_detected!("pmull")),
+        ("NEON", std::arch::is_aarch64_feature_detected!("neon")),
     ];
     wanted.iter().find(|w| !w.1).map(|w| w.0)
 }

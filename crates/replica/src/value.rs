@@ -4,6 +4,7 @@
 //! escapes, time is UTC.
 
 use dromon_binlog::{ColumnType, DateTime, Value};
+use dromon_relay::log::date;
 
 /// A value that no literal says exactly: its rows are applied in another way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,19 +94,11 @@ fn double(n: f64) -> String {
 
 /// `2024-02-29 23:59:58.25`.
 fn utc(seconds: u32, micros: u32, digits: u8) -> DateTime {
-    let days = u64::from(seconds / 86_400);
+    let (year, month, day) = date(u64::from(seconds / 86_400));
     let clock = seconds % 86_400;
-    // As in `dromon_relay::log`: Hinnant, chrono-compatible low-level date algorithms, 2014.
-    let z = days + 719_468;
-    let (era, day) = (z / 146_097, z % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
     DateTime {
         date: dromon_binlog::Date {
-            year: (era * 400 + year + u64::from(month <= 2)) as u16,
+            year: year as u16,
             month: month as u8,
             day: day as u8,
         },

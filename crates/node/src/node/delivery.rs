@@ -321,7 +321,7 @@ impl Node {
                         request,
                         bypass,
                     };
-                    self.push_notice(&course.state, item);
+                    self.push_notice(course.state.position().seqno, item);
                 }
             }
             Event::NoDonor { joiner } => {
@@ -462,8 +462,7 @@ impl Node {
     }
 
     /// Something without a seqno that waits for everything before it.
-    fn push_notice(&self, state: &ClusterState, item: Item) {
-        let seqno = state.position().seqno;
+    pub(super) fn push_notice(&self, seqno: Seqno, item: Item) {
         self.enqueue(QueueItem {
             seqno,
             ordered: false,
@@ -709,7 +708,7 @@ impl Node {
         }
         self.changed.notify_all();
         if to == MemberState::Synced {
-            self.push_notice(state, Item::Synced);
+            self.push_notice(state.position().seqno, Item::Synced);
         }
         self.ask_synced(order);
     }

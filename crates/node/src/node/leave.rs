@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use dromon_gates::{QueueItem, Seqno};
+use dromon_gates::Seqno;
 use dromon_order::Order;
 
 use super::apply::Ended;
@@ -374,14 +374,7 @@ impl Node {
             drop(shared);
             if brought_up {
                 let view = self.final_view(seqno);
-                self.enqueue(QueueItem {
-                    seqno,
-                    ordered: false,
-                    depends_on: seqno,
-                    exclusive: true,
-                    bytes: 0,
-                    value: Item::Final(view),
-                });
+                self.push_notice(seqno, Item::Final(view));
             }
             shared = self.shared();
         }

@@ -246,6 +246,26 @@ pub(super) struct Core {
 }
 
 impl Core {
+    fn new(scheduler: Scheduler<Arc<WriteSet>>, workers: usize, base: String) -> Core {
+        Core {
+            scheduler,
+            units: VecDeque::new(),
+            bytes: 0,
+            base,
+            running: vec![None; workers],
+            connections: vec![0; workers],
+            alone: 0,
+            stranger: None,
+            restarting: 0,
+            halfway: BTreeSet::new(),
+            conflicts: VecDeque::new(),
+            names: Budget::new(Instant::now()),
+            size: UnitSize::default(),
+            last_commit: None,
+            end: None,
+        }
+    }
+
     pub(super) fn unit(&self, n: u64) -> Option<&Arc<Unit>> {
         let at = n.checked_sub(self.scheduler.last_committed() + 1)?;
         self.units.get(at as usize)
@@ -390,23 +410,7 @@ impl Shared {
         let mut scheduler = Scheduler::new(workers, settings.order);
         scheduler.set_limit(settings.threads.level());
         Shared {
-            core: Mutex::new(Core {
-                scheduler,
-                units: VecDeque::new(),
-                bytes: 0,
-                base,
-                running: vec![None; workers],
-                connections: vec![0; workers],
-                alone: 0,
-                stranger: None,
-                restarting: 0,
-                halfway: BTreeSet::new(),
-                conflicts: VecDeque::new(),
-                names: Budget::new(Instant::now()),
-                size: UnitSize::default(),
-                last_commit: None,
-                end: None,
-            }),
+            core: Mutex::new(Core::new(scheduler, workers, base)),
             start: Condvar::new(),
             turns: std::array::from_fn(|_| Condvar::new()),
             room: Condvar::new(),
@@ -535,25 +539,10 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::compile::tests::{rows, unit};
+    use crate::schedule::Order;
 
     fn core() -> Core {
-        Core {
-            scheduler: Scheduler::new(2, crate::schedule::Order::Strict),
-            units: VecDeque::new(),
-            bytes: 0,
-            base: String::new(),
-            running: Vec::new(),
-            connections: Vec::new(),
-            alone: 0,
-            stranger: None,
-            restarting: 0,
-            halfway: BTreeSet::new(),
-            conflicts: VecDeque::new(),
-            names: Budget::new(Instant::now()),
-            size: UnitSize::default(),
-            last_commit: None,
-            end: None,
-        }
+        Core::new(Scheduler::new(2, Order::Strict), 0, String::new())
     }
 
     fn some(bytes: usize) -> Arc<Unit> {
