@@ -42,6 +42,12 @@ pub struct AddressError {
     pub why: &'static str,
 }
 
+/// Whether this may be the name of a host, or an IPv4 address.
+pub fn is_host(text: &str) -> bool {
+    let ok = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+    (1..=253).contains(&text.len()) && text.bytes().all(ok)
+}
+
 /// Reads an address; `default_port` stands in for a missing one.
 pub fn parse_address(text: &str, default_port: u16) -> Result<HostPort, AddressError> {
     let bad = |why| AddressError {
@@ -101,8 +107,7 @@ pub fn parse_address(text: &str, default_port: u16) -> Result<HostPort, AddressE
     if host.is_empty() {
         return Err(bad("there is no host in it"));
     }
-    let ok = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
-    if host.len() > 253 || !host.bytes().all(ok) {
+    if !is_host(host) {
         return Err(bad("the host name has characters a host name cannot have"));
     }
     Ok(HostPort {

@@ -1,26 +1,12 @@
 //! Addresses: of one node, and of a cluster (`wsrep_cluster_address`).
 
-use std::fmt;
 use std::net::Ipv6Addr;
+
+pub use dromon_order::address::HostPort;
+use dromon_order::address::is_host;
 
 /// Port of the cluster's connections when nothing else is said.
 pub const DEFAULT_PORT: u16 = 4567;
-
-/// A host name or IP address and a port. IPv6 addresses are held without
-/// brackets and shown with them.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HostPort {
-    /// Name or IP address, without brackets.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
-}
-
-impl fmt::Display for HostPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", bracketed(&self.host), self.port)
-    }
-}
 
 /// The host as it stands in front of a `:port`.
 pub(super) fn bracketed(host: &str) -> String {
@@ -203,7 +189,8 @@ pub(super) fn parse_host(text: &str) -> Result<(String, Option<u16>), &'static s
         return Err("has no host name");
     }
     let odd = |c: char| c.is_whitespace() || c.is_control() || "/\\?&=;,@'\"[]".contains(c);
-    if host.contains(odd) {
+    // What cannot be connected to later is refused now. Behind a `%` a zone may have any name.
+    if host.contains(odd) || !host.contains(':') && !is_host(host) {
         return Err("has a character that cannot be in a host name");
     }
     let port = match port {
@@ -355,6 +342,16 @@ mod tests {
             let _ = ClusterAddress::parse(&text);
             let _ = ClusterAddress::parse(&format!("gcomm://{text}"));
             let _ = parse_listen(&text);
+        }
+
+        /// What is taken here can be connected to, as far as words tell.
+        #[test]
+        fn the_transport_takes_what_is_taken(text in "[a-f~ä:.%0-9_-]{1,12}|\\[[a-f:0-9%~ä]{2,9}\\](:[0-9]{1,5})?|\\PC{1,20}") {
+            if let Ok((host, port)) = parse_host(&text) {
+                let full = HostPort { host, port: port.unwrap_or(1) };
+                let dialled = dromon_order::address::parse_address(&full.to_string(), 2);
+                prop_assert_eq!(dialled, Ok(full));
+            }
         }
 
         #[test]
