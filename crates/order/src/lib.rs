@@ -20,7 +20,7 @@ mod engine_core;
 mod engine_net;
 mod engine_tasks;
 #[cfg(test)]
-mod exactly_once;
+mod exactly_once_tests;
 #[doc(hidden)]
 pub mod fuzzed;
 mod gather;

@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | [`wire`] | the client/server protocol as packets | all |
 //! | [`pull`] | the relay as a replica | `session`, `ingest`, `backoff` |
-//! | [`store`] | files, their index, what may be purged | `catalogue`, `tail`, `purge`, `mark` |
+//! | [`store`] | files, their index, what may be purged | `places`, `tail`, `purge`, `mark` |
 //! | [`serve`] | the relay as a primary | `session`, `sql`, `feed`, `registry` |
 //! | [`given`] | settings as they are given; `dromon replica` reads its own with it, too | |
 //! | [`http`] | how it stands, for monitoring and load balancers | `page`, `status` |

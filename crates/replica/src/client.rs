@@ -448,7 +448,7 @@ fn lenenc(bytes: &mut &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::{Fake, Reply};
+    use crate::fake_target::{Fake, Reply};
 
     #[test]
     fn ok_packets() {

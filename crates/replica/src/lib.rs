@@ -33,7 +33,7 @@ pub mod compile;
 mod config;
 pub mod engine;
 #[cfg(test)]
-mod fake;
+mod fake_target;
 mod http;
 pub mod names;
 mod run;

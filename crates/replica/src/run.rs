@@ -399,7 +399,7 @@ mod tests {
 
     use super::*;
     use crate::config::REPLICA;
-    use crate::fake::{Fake, Reply};
+    use crate::fake_target::{Fake, Reply};
 
     /// A source that lets nobody in, night after night.
     #[test]

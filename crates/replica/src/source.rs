@@ -505,7 +505,7 @@ pub(crate) mod tests {
     use dromon_binlog::{Checksum, Header, compress, encode_event, version_bytes};
 
     use super::*;
-    use crate::fake::{Fake, Reply, settings};
+    use crate::fake_target::{Fake, Reply, settings};
 
     /// A source that lets it in, and then sends nothing, night after night.
     #[test]

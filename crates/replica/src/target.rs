@@ -605,7 +605,7 @@ pub const OTHER_EPOCH: u16 = 1690;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::{Fake, Reply, cell};
+    use crate::fake_target::{Fake, Reply, cell};
 
     /// What the target's own settings must not do to what is applied.
     #[test]

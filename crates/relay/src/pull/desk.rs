@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use dromon_binlog::hints::{Catalog, Reached};
 
 use super::ask::{AskError, Asker, Login};
-use super::position::{PositionError, PositionKind, Whereabouts};
+use super::position::{AskedServer, PositionError, PositionKind};
 use super::tables::{
     Answers, COLUMNS, COLUMNS_OF_MYSQL, FOREIGN, KEYS, PARTIAL_REVOKES, PRIVILEGES, RULES, TABLES,
     TablesError, catalog_of,
@@ -190,8 +190,8 @@ fn read(login: &Login, kind: &PositionKind, wanted: Wanted) -> Result<ReadTables
     // And all warnings are told, so that none hides behind others.
     let set = "SET lock_wait_timeout = 5, max_error_count = 65535, NAMES utf8mb4";
     asker.ask(set, 4096)?;
-    let whereabouts = Whereabouts::new(&mut asker, kind.clone(), wanted.server_id)?;
-    let before = whereabouts.settled(&mut asker)?;
+    let source = AskedServer::new(&mut asker, kind.clone(), wanted.server_id)?;
+    let before = source.settled(&mut asker)?;
     let mut ask = |statement: &str| -> Result<_, ReadError> {
         let rows = asker.ask(statement, ANSWER_MAX)?;
         let counted = asker.warnings();
@@ -203,7 +203,7 @@ fn read(login: &Login, kind: &PositionKind, wanted: Wanted) -> Result<ReadTables
         }
         Ok(rows)
     };
-    let (columns, revokes) = match whereabouts.is_mysql() {
+    let (columns, revokes) = match source.is_mysql() {
         true => (COLUMNS_OF_MYSQL, ask(PARTIAL_REVOKES)?),
         false => (COLUMNS, Vec::new()),
     };
@@ -216,7 +216,7 @@ fn read(login: &Login, kind: &PositionKind, wanted: Wanted) -> Result<ReadTables
         foreign: ask(FOREIGN)?,
         rules: ask(RULES)?,
     };
-    let after = whereabouts.behind_all(&mut asker)?;
+    let after = source.behind_all(&mut asker)?;
     Ok(ReadTables {
         connection: wanted.connection,
         before,

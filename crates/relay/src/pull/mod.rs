@@ -34,7 +34,7 @@ pub use hinted::HintTook;
 pub use ingest::{Act, Ingest, IngestError, Taken};
 pub use link::{PullError, Puller, Source, Took, take};
 pub use offers::Offers;
-pub use position::{PositionError, PositionKind, Whereabouts};
+pub use position::{AskedServer, PositionError, PositionKind};
 pub(crate) use session::quoted;
 pub use session::{Primary, Sent, Session, SessionError, Step, Wish, follow, sent};
 pub use tables::{TablesError, catalog_of, tables_of};

@@ -85,7 +85,7 @@ pub enum PositionError {
 
 /// A server whose position is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Whereabouts {
+pub struct AskedServer {
     kind: PositionKind,
     version: String,
 }
@@ -95,7 +95,7 @@ fn cell(rows: &[Row], n: usize) -> String {
     String::from_utf8_lossy(cell.unwrap_or_default()).into_owned()
 }
 
-impl Whereabouts {
+impl AskedServer {
     /// Of the server behind this connection, which must have this id.
     ///
     /// # Errors
@@ -104,13 +104,13 @@ impl Whereabouts {
         asker: &mut Asker,
         kind: PositionKind,
         expected: u32,
-    ) -> Result<Whereabouts, PositionError> {
+    ) -> Result<AskedServer, PositionError> {
         let rows = asker.ask("SELECT @@GLOBAL.server_id, @@GLOBAL.version", ANSWER_MAX)?;
         let found = cell(&rows, 0);
         if found != expected.to_string() {
             return Err(PositionError::Another { found, expected });
         }
-        Ok(Whereabouts {
+        Ok(AskedServer {
             kind,
             version: cell(&rows, 1),
         })

@@ -15,7 +15,7 @@ mod feed;
 mod logins;
 mod quiet;
 mod registry;
-mod roster;
+mod replica_list;
 mod server;
 mod session;
 mod sql;
@@ -23,6 +23,6 @@ mod upstream;
 
 pub use feed::{Feed, FeedError, Policy};
 pub use registry::{Called, Forgotten, Known, Registry, Unforgettable};
-pub(crate) use roster::REPLICAS;
+pub(crate) use replica_list::REPLICAS;
 pub use server::{Account, ServeOptions, Server};
 pub use session::{Facts, From, Host, Listing, Reply, Session, Wants, errors};

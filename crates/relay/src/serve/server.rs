@@ -12,7 +12,7 @@ use super::feed::Policy;
 use super::logins::Logins;
 use super::quiet::Quiet;
 use super::registry::Registry;
-use super::roster::Roster;
+use super::replica_list::ReplicaList;
 use super::upstream::Upstream;
 use crate::clock::Now;
 use crate::log::{Level, Log, Seldom};
@@ -69,7 +69,7 @@ pub struct Server {
     pub(super) options: ServeOptions,
     pub(super) view: Arc<View>,
     registry: Mutex<Registry>,
-    pub(super) roster: Roster,
+    pub(super) replica_list: ReplicaList,
     pub(super) log: Log,
     next: AtomicU32,
     /// Connections that are logged in.
@@ -104,7 +104,7 @@ impl Server {
             options,
             view,
             registry: Mutex::new(registry),
-            roster: Roster::default(),
+            replica_list: ReplicaList::default(),
             log,
             next: AtomicU32::new(1),
             count: AtomicUsize::new(0),

@@ -11,8 +11,8 @@
 
 use dromon_binlog::GtidSet;
 
-use super::catalogue::{Begin, Catalogue, FileEntry, Refused, Text, Wanted};
 use super::mark::Place;
+use super::places::{Begin, FileEntry, Places, Refused, Text, Wanted};
 
 /// Longest text of a set in an error: what a replica shows has some five hundred bytes.
 const TEXT_MAX: usize = 200;
@@ -92,7 +92,7 @@ fn errant(never: &GtidSet) -> Refused {
     Refused::Errant { has: text(never) }
 }
 
-impl Catalogue {
+impl Places {
     /// The last file before which a replica that has this set has everything.
     fn entry_for_set(&self, has: &GtidSet) -> Result<Option<&FileEntry>, Refused> {
         let files = self.files();

@@ -5,7 +5,7 @@
 //!                       │  (a group that will not be finished is cut off)
 //!                       v
 //!                     View: what is on the disk ──> Cursor for each replica
-//!                       catalogue: states at file beginnings and points
+//!                       places: states at file beginnings and points
 //!                       tail: the newest bytes, once, in memory
 //! ```
 //!
@@ -16,13 +16,13 @@
 //! 4. After the first failed write or fsync nothing more is stored.
 
 mod beside;
-mod catalogue;
 mod error;
 mod halt;
 mod history;
 mod lacks;
 mod mark;
 mod names;
+mod places;
 mod purge;
 mod recover;
 mod scan;
@@ -44,13 +44,13 @@ use beside::Beside;
 use recover::{check_kind, check_prefix, damaged, open_mark, recover_last};
 
 pub use beside::{GroupKey, HintReader, Hinted, Said, beside};
-pub use catalogue::{Begin, Catalogue, FileEntry, Point, Refused, Text, Wanted};
 pub use error::StoreError;
 pub use halt::HALTED;
 pub use history::{History, Kind};
 pub use lacks::Lacks;
 pub use mark::Place;
 pub use names::{file_name, file_number, file_prefix};
+pub use places::{Begin, FileEntry, Places, Point, Refused, Text, Wanted};
 pub use purge::{Candidate, Limits, Verdict, verdict};
 pub use scan::{Head, Rest, Scan};
 pub use stamps::Stamps;
@@ -236,14 +236,14 @@ impl Store {
             Some((_, scan, _)) => (scan.state.clone(), scan.time, scan.newest),
             None => (start.into(), 0, 0),
         };
-        let catalogue = Catalogue::new(files, state.clone(), newest);
+        let places = Places::new(files, state.clone(), newest);
         let view = Arc::new(View::new(
             Arc::clone(&device),
             options.prefix.clone(),
             options.point_every,
             options.tail_max,
             options.kind,
-            catalogue,
+            places,
         ));
         let finished = last.as_ref().is_some_and(|(_, scan, _)| scan.finished);
         // Of a mirror the numbers are the primary's, and one may come again.

@@ -6,9 +6,9 @@ use dromon_binlog::{
 };
 use dromon_log::DeviceFile;
 
-use super::catalogue::Point;
 use super::error::StoreError;
 use super::history::{History, Kind};
+use super::places::Point;
 
 /// Bytes read at once.
 const PIECE: usize = 256 << 10;

@@ -8,11 +8,11 @@ use dromon_binlog::{BinlogState, Cut, EVENT_MAX, GtidSet, Position, cut_event};
 use dromon_log::{Device, DeviceFile};
 
 use super::beside::{self, HintReader};
-use super::catalogue::{Begin, Catalogue, FileEntry, Point, Refused};
 use super::error::StoreError;
 use super::history::{History, Kind};
 use super::mark::Place;
 use super::names::{file_name, file_number};
+use super::places::{Begin, FileEntry, Places, Point, Refused};
 use super::purge::{Candidate, Limits, Verdict, verdict};
 use super::scan::{Events, Head, head, scan};
 use super::stamps::{Stamps, since};
@@ -34,7 +34,7 @@ pub struct View {
 }
 
 struct Shared {
-    catalogue: Catalogue,
+    places: Places,
     tail: Tail,
     stamps: Stamps,
     /// When the latest group was made, in seconds since 1970, if that can be.
@@ -57,7 +57,7 @@ fn seconds(unix_ms: i64) -> u32 {
 
 /// When what was here before the start was committed, as far as is known without reading it: at the
 /// earliest when the file was begun, or a place in it was reached.
-fn of_before(catalogue: &Catalogue, kind: Kind, unix_ms: i64) -> Stamps {
+fn of_before(places: &Places, kind: Kind, unix_ms: i64) -> Stamps {
     let mut stamps = Stamps::default();
     let mut made = 0;
     let mut up_to = |state: &History, place: Place, next: u32| {
@@ -68,7 +68,7 @@ fn of_before(catalogue: &Catalogue, kind: Kind, unix_ms: i64) -> Stamps {
         stamps.came(since(0, unix_ms, made), position);
         made = next.max(made);
     };
-    for file in catalogue.files() {
+    for file in places.files() {
         let number = file.number;
         let place = |at| Place { file: number, at };
         up_to(&file.start, place(0), file.start_time);
@@ -76,22 +76,22 @@ fn of_before(catalogue: &Catalogue, kind: Kind, unix_ms: i64) -> Stamps {
             up_to(&point.state, place(point.at), point.time);
         }
     }
-    up_to(catalogue.state(), catalogue.end(), 0);
+    up_to(places.state(), places.end(), 0);
     stamps
 }
 
 impl Shared {
     fn grown(&mut self, grown: Grown, now: i64, kind: Kind) {
         self.stored.groups += grown.groups;
-        self.stored.bytes += grown.len.saturating_sub(self.catalogue.end().at);
+        self.stored.bytes += grown.len.saturating_sub(self.places.end().at);
         self.stored.syncs += 1;
         let Grown { len, points, .. } = grown;
         let (first, latest) = grown.made;
         let unix_ms = unix_ms();
         let newest = latest.min(seconds(unix_ms));
-        self.catalogue.grown(len, points, &grown.state, newest);
+        self.places.grown(len, points, &grown.state, newest);
         let came = match kind.by_place() {
-            true => self.catalogue.end().as_position(),
+            true => self.places.end().as_position(),
             false => grown.state.mariadb.position(),
         };
         // Two seconds: clocks differ. A transaction may be made with any time.
@@ -160,10 +160,10 @@ impl View {
         point_every: u64,
         tail_max: usize,
         kind: Kind,
-        mut catalogue: Catalogue,
+        mut places: Places,
     ) -> View {
         let unix_ms = unix_ms();
-        catalogue.came_by(seconds(unix_ms));
+        places.came_by(seconds(unix_ms));
         View {
             device,
             prefix,
@@ -171,10 +171,10 @@ impl View {
             kind,
             origin: Instant::now(),
             shared: Mutex::new(Shared {
-                stamps: of_before(&catalogue, kind, unix_ms),
-                made: catalogue.newest(),
+                stamps: of_before(&places, kind, unix_ms),
+                made: places.newest(),
                 stored: Stored::default(),
-                catalogue,
+                places,
                 tail: Tail::new(tail_max),
                 failed: None,
                 closed: false,
@@ -214,40 +214,40 @@ impl View {
 
     /// All groups that are on the disk or were purged.
     pub fn state(&self) -> BinlogState {
-        self.shared().catalogue.state().mariadb.clone()
+        self.shared().places.state().mariadb.clone()
     }
 
     /// The same, of MySQL.
     pub fn executed(&self) -> GtidSet {
-        self.shared().catalogue.state().mysql.clone()
+        self.shared().places.state().mysql.clone()
     }
 
     /// Those of MySQL that are not in the files any more, or never were.
     pub fn purged(&self) -> GtidSet {
         let shared = self.shared();
-        let oldest = shared.catalogue.files().front().map(|f| &f.start);
-        oldest.unwrap_or(shared.catalogue.state()).mysql.clone()
+        let oldest = shared.places.files().front().map(|f| &f.start);
+        oldest.unwrap_or(shared.places.state()).mysql.clone()
     }
 
     /// No group was made later, in seconds since 1970; 0: not known.
     pub fn newest(&self) -> u32 {
-        self.shared().catalogue.newest()
+        self.shared().places.newest()
     }
 
     /// The end.
     pub fn end(&self) -> Place {
-        self.shared().catalogue.end()
+        self.shared().places.end()
     }
 
     /// The oldest file; `None`: there is none at all.
     pub fn oldest(&self) -> Option<u64> {
-        self.shared().catalogue.files().front().map(|f| f.number)
+        self.shared().places.files().front().map(|f| f.number)
     }
 
     /// All files, oldest first.
     pub fn list(&self) -> Vec<Listed> {
         let shared = self.shared();
-        let files = shared.catalogue.files().iter();
+        let files = shared.places.files().iter();
         files
             .map(|f| Listed {
                 name: self.name(f.number),
@@ -302,13 +302,13 @@ impl View {
     pub fn wait(&self, place: Place, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         let mut shared = self.shared();
-        if shared.catalogue.end() > place || shared.closed {
+        if shared.places.end() > place || shared.closed {
             return !shared.closed;
         }
         let left = until.saturating_duration_since(Instant::now());
         let waited = self.grown.wait_timeout(shared, left);
         shared = waited.unwrap_or_else(PoisonError::into_inner).0;
-        shared.catalogue.end() > place && !shared.closed
+        shared.places.end() > place && !shared.closed
     }
 
     /// Nothing more is stored, for this reason, or one that was told before.
@@ -329,7 +329,7 @@ impl View {
         if let Some(grown) = ended {
             shared.grown(grown, now, self.kind);
         }
-        shared.catalogue.push(file);
+        shared.places.push(file);
         shared.tail.push(head);
         drop(shared);
         self.grown.notify_all();
@@ -352,23 +352,23 @@ impl View {
     /// Where a replica with this position begins. A file that was not read through since
     /// the start is read now.
     pub fn find(&self, position: &Position) -> Result<Result<Found, Refused>, StoreError> {
-        let number = match self.shared().catalogue.file_for(position) {
+        let number = match self.shared().places.file_for(position) {
             Ok(number) => number,
             Err(refused) => return Ok(Err(refused)),
         };
         let damage = self.index(number)?;
-        let begin = self.shared().catalogue.begin(position);
+        let begin = self.shared().places.begin(position);
         Ok(begin.map(|begin| Found { begin, damage }))
     }
 
     /// The same of a replica that has this set of MySQL.
     pub fn find_set(&self, has: &GtidSet) -> Result<Result<Found, Refused>, StoreError> {
-        let number = match self.shared().catalogue.file_for_set(has) {
+        let number = match self.shared().places.file_for_set(has) {
             Ok(number) => number,
             Err(refused) => return Ok(Err(refused)),
         };
         let damage = self.index(number)?;
-        let begin = self.shared().catalogue.begin_set(has);
+        let begin = self.shared().places.begin_set(has);
         Ok(begin.map(|begin| Found { begin, damage }))
     }
 
@@ -379,7 +379,7 @@ impl View {
 
     /// Reads a file through if that was not done.
     fn index(&self, number: u64) -> Result<Option<StoreError>, StoreError> {
-        let len = match self.shared().catalogue.file(number) {
+        let len = match self.shared().places.file(number) {
             Some(file) if !file.indexed => file.len,
             _ => return Ok(None),
         };
@@ -387,7 +387,7 @@ impl View {
         let file = self.open(number)?;
         let scan =
             scan(&*file, &name, len, self.point_every, self.kind).map_err(StoreError::passing)?;
-        self.shared().catalogue.index(number, scan.points);
+        self.shared().places.index(number, scan.points);
         Ok(scan.rest.map(|rest| StoreError::Damaged {
             file: name,
             at: rest.at,
@@ -398,7 +398,7 @@ impl View {
     /// What a file begins with.
     pub fn head(&self, number: u64) -> Result<Head, StoreError> {
         let name = self.name(number);
-        let len = match self.shared().catalogue.file(number) {
+        let len = match self.shared().places.file(number) {
             Some(file) => file.len,
             None => return Err(StoreError::NoFile { file: name }),
         };
@@ -414,7 +414,7 @@ impl View {
     /// Whether an event begins at this byte of a file, or it is the file's end.
     pub fn is_boundary(&self, place: Place) -> Result<bool, StoreError> {
         let name = self.name(place.file);
-        let (len, from) = match self.shared().catalogue.file(place.file) {
+        let (len, from) = match self.shared().places.file(place.file) {
             None => return Err(StoreError::NoFile { file: name }),
             Some(file) => {
                 let n = file.points.partition_point(|p| p.at <= place.at);
@@ -451,15 +451,15 @@ impl View {
     ) -> Purged {
         let (remove, held) = {
             let shared = self.shared();
-            let catalogue = &shared.catalogue;
-            let files: Vec<_> = catalogue
+            let places = &shared.places;
+            let files: Vec<_> = places
                 .files()
                 .iter()
                 .enumerate()
                 .map(|(n, f)| Candidate {
                     number: f.number,
                     bytes: f.len,
-                    newest: catalogue.newest_group(n),
+                    newest: places.newest_group(n),
                 })
                 .collect();
             let Verdict { remove, held } = verdict(&files, limits, needed, now);
@@ -471,12 +471,12 @@ impl View {
         };
         for _ in 0..remove {
             // Who begins to read from now on does not find it.
-            let Some(file) = self.shared().catalogue.pop() else {
+            let Some(file) = self.shared().places.pop() else {
                 break;
             };
             let name = self.name(file.number);
             if let Err(error) = self.remove(&name, file.number) {
-                self.shared().catalogue.unpop(file);
+                self.shared().places.unpop(file);
                 purged.error = Some(error.passing());
                 break;
             }
@@ -612,7 +612,7 @@ impl Cursor {
     fn fetch(&mut self, need: usize) -> Result<Option<Next>, StoreError> {
         let (len, near) = {
             let shared = self.view.shared();
-            let Some(file) = shared.catalogue.file(self.place.file) else {
+            let Some(file) = shared.places.file(self.place.file) else {
                 let file = self.view.name(self.place.file);
                 return Err(StoreError::NoFile { file });
             };
@@ -620,7 +620,7 @@ impl Cursor {
                 // A part of the tail stays no longer than that itself.
                 self.piece = Piece::Nothing;
                 let next = self.place.file + 1;
-                return Ok(Some(match shared.catalogue.file(next) {
+                return Ok(Some(match shared.places.file(next) {
                     Some(_) => Next::File(next),
                     None => Next::End,
                 }));
@@ -726,7 +726,7 @@ mod tests {
             let part = Part::Alone(GroupName::Nameless, 1000);
             store.append(large, part).expect("a good disk");
             store.flush().expect("a good disk");
-            let at = store.view().shared().catalogue.files()[0].body;
+            let at = store.view().shared().places.files()[0].body;
             let mut cursor = Cursor::new(store.view(), Place { file: 1, at });
             let Next::Event(len) = cursor.look().expect("readable") else {
                 panic!("an event is there");
@@ -796,7 +796,7 @@ mod tests {
             store.flush().expect("a good disk");
         };
         let looks = |view: &View, groups: u64| {
-            let places = view.shared().catalogue.files()[0].points.clone();
+            let places = view.shared().places.files()[0].points.clone();
             assert!(places.len() > 5);
             for point in &places {
                 let held: usize = point.state.mysql.iter().map(|(_, list)| list.len()).sum();

@@ -560,7 +560,7 @@ mod tests {
 
     use super::*;
     use crate::compile::tests::{event, unit, xid};
-    use crate::fake::{Fake, Reply, cell};
+    use crate::fake_target::{Fake, Reply, cell};
 
     fn known(any_case: bool) -> Known {
         let name = TableName::new("shop", "t");

@@ -116,10 +116,10 @@ fn ask(settings: &Settings) -> Result<bool, ClientError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::{self, Fake, Reply, cell};
+    use crate::fake_target::{self, Fake, Reply, cell};
 
     fn wants(fake: &Fake, address: &str, target: bool) -> Result<bool, String> {
-        let mut settings = fake::settings(fake, &["without=Shop.Log"]);
+        let mut settings = fake_target::settings(fake, &["without=Shop.Log"]);
         settings.source.address = address.into();
         let progress = Progress::default();
         let filter = filter(&settings, target, &progress, &Log::terminal())?;

@@ -87,7 +87,7 @@ mod tests {
     use crate::client::Client;
     use crate::compile::tests::{query, unit};
     use crate::engine::End;
-    use crate::fake::{Fake, settings};
+    use crate::fake_target::{Fake, settings};
     use crate::schedule::After;
     use crate::unit::Alone;
 

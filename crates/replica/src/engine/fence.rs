@@ -98,7 +98,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::fake::{Fake, Reply, cell, settings};
+    use crate::fake_target::{Fake, Reply, cell, settings};
 
     /// So many looks find the connections of an older session, of which 99 runs a statement at first. The
     /// newest epoch is 3.

@@ -207,7 +207,7 @@ pub(super) fn by_hand(gtid: Gtid, channel: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::{Fake, Reply, cell};
+    use crate::fake_target::{Fake, Reply, cell};
 
     fn gtid(text: &str) -> Gtid {
         text.parse().expect("a GTID")

@@ -19,12 +19,12 @@ mod naming;
 mod pace;
 mod plan;
 mod reader;
+#[cfg(test)]
+mod session_tests;
 mod settle;
 mod shared;
 mod status;
 mod texts;
-#[cfg(test)]
-mod whole;
 mod worker;
 mod xa;
 
@@ -625,7 +625,7 @@ fn guarded(shared: &Shared, what: &str, run: impl FnOnce()) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::{Fake, Reply, cell, settings};
+    use crate::fake_target::{Fake, Reply, cell, settings};
 
     fn fake_session(fake: &Fake, lines: &[&str]) -> End {
         let settings = settings(fake, lines);

@@ -534,7 +534,7 @@ fn look(
 mod tests {
     use super::*;
     use crate::compile::tests::unit;
-    use crate::fake::{Fake, Reply, settings};
+    use crate::fake_target::{Fake, Reply, settings};
 
     /// Parts of a millisecond are not dropped each time that it is looked.
     #[test]

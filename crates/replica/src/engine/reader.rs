@@ -260,7 +260,7 @@ mod tests {
 
     use super::*;
     use crate::compile::tests::{rows, unit};
-    use crate::fake::{Fake, Reply, settings};
+    use crate::fake_target::{Fake, Reply, settings};
     use crate::schedule::After;
 
     /// Of more keys of which few pages must be read, more are read ahead, within bounds.

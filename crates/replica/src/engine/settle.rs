@@ -409,7 +409,7 @@ mod tests {
     use super::*;
     use crate::compile::tests::{event, query, query_with, rows, unit};
     use crate::engine::texts::begun;
-    use crate::fake::{Fake, Reply, cell, settings};
+    use crate::fake_target::{Fake, Reply, cell, settings};
 
     #[test]
     fn one_group_more() {

@@ -8,7 +8,7 @@ use dromon_binlog::{Ending, Format};
 
 use super::*;
 use crate::compile::tests::{block, load, query, rows, unit};
-use crate::fake::{Fake, Reply, cell, settings};
+use crate::fake_target::{Fake, Reply, cell, settings};
 use crate::schedule::After;
 use crate::unit::{Alone, Form};
 

@@ -9,7 +9,7 @@ use dromon_relay::log::Log;
 
 use super::{End, Progress, Settings, session};
 use crate::compile::tests::query;
-use crate::fake::{Fake, Reply, cell, settings};
+use crate::fake_target::{Fake, Reply, cell, settings};
 use crate::source::tests::{event, gtid, started};
 
 /// Nothing takes so long.

@@ -57,7 +57,7 @@ const POINTS_MAX: usize = 1 << 16;
 
 /// All files, without a gap.
 #[derive(Clone, Debug, Default)]
-pub struct Catalogue {
+pub struct Places {
     files: VecDeque<FileEntry>,
     /// Of which places are kept: their numbers, the one read through or begun last behind. Some may be gone.
     indexed: VecDeque<u64>,
@@ -297,11 +297,11 @@ fn suits(state: &History, position: &Position) -> bool {
     })
 }
 
-impl Catalogue {
+impl Places {
     /// Of files that are there, what is in all of them, and when the newest of it was made.
-    pub fn new(files: VecDeque<FileEntry>, state: History, newest: u32) -> Catalogue {
+    pub fn new(files: VecDeque<FileEntry>, state: History, newest: u32) -> Places {
         let indexed = files.iter().filter(|f| f.indexed).map(|f| f.number);
-        Catalogue {
+        Places {
             indexed: indexed.collect(),
             files,
             state,
@@ -366,7 +366,7 @@ impl Catalogue {
     /// Forgets the places of files that were read through or begun longest ago, if there are too many:
     /// who begins there reads the file through again, as after a start.
     fn forget_points(&mut self) {
-        let count = |all: &Catalogue, number| all.file(number).map_or(0, |f| f.points.len());
+        let count = |all: &Places, number| all.file(number).map_or(0, |f| f.points.len());
         // Never of the newest, which is written.
         let newest = self.files.back().map(|f| f.number);
         let mut kept = VecDeque::new();
@@ -537,7 +537,7 @@ mod tests {
     /// The relay was started before its clock was set: what it had stored before is not old for that.
     #[test]
     fn a_file_is_no_older_than_its_beginning() {
-        let mut all = Catalogue::default();
+        let mut all = Places::default();
         for (number, start_time) in [(1, 1000), (2, 1100), (3, 60)] {
             all.push(FileEntry {
                 number,
@@ -559,8 +559,8 @@ mod tests {
     /// somebody needs come back.
     #[test]
     fn places_of_old_files_are_forgotten() {
-        let mut all = Catalogue::default();
-        let held = |all: &Catalogue| all.files.iter().map(|f| f.points.len()).sum::<usize>();
+        let mut all = Places::default();
+        let held = |all: &Places| all.files.iter().map(|f| f.points.len()).sum::<usize>();
         for number in 1..=30 {
             all.push(FileEntry {
                 number,
@@ -584,7 +584,7 @@ mod tests {
         assert!(!all.files[0].indexed && all.files[29].indexed);
         // A replica needs the third one; others need others then.
         let position: Position = "0-1-305000".parse().expect("a position");
-        let at = |all: &Catalogue| {
+        let at = |all: &Places| {
             let begin = all.begin(&position).expect("it is here");
             begin.expect("a file").place
         };

@@ -24,7 +24,7 @@ const ASIDE: &str = "dromon-relay.replicas.new";
 
 /// Where the list is, and what makes files go.
 #[derive(Default)]
-pub(super) struct Roster {
+pub(super) struct ReplicaList {
     keeps: OnceLock<(Limits, Arc<dyn Device>)>,
     /// One at a time, and who was forgotten is on no list that is written later.
     writing: Mutex<()>,
@@ -51,7 +51,7 @@ impl Server {
     /// What makes files go, and where the list of known replicas is. Said once.
     pub fn keeps(&self, limits: Limits, device: Arc<dyn Device>) {
         // A second one would be of the same relay.
-        let _ = self.roster.keeps.set((limits, device));
+        let _ = self.replica_list.keeps.set((limits, device));
     }
 
     /// Writes down who is known.
@@ -59,11 +59,11 @@ impl Server {
     /// # Errors
     /// The disk's: the list is the one before, and is to be written again.
     pub(crate) fn write_down(&self) -> Result<(), StoreError> {
-        let writing = self.roster.writing.lock();
+        let writing = self.replica_list.writing.lock();
         let _writing = writing.unwrap_or_else(PoisonError::into_inner);
         // Taken behind the lock: an older list never replaces a newer one.
         let text = self.registry().text();
-        match self.roster.keeps.get() {
+        match self.replica_list.keeps.get() {
             Some((_, device)) => save(&**device, &text),
             None => Ok(()),
         }
@@ -156,7 +156,7 @@ impl Server {
         if first >= end {
             return format!("No file was kept for it alone.{also}");
         }
-        let limits = self.roster.keeps.get().map(|keeps| keeps.0);
+        let limits = self.replica_list.keeps.get().map(|keeps| keeps.0);
         let limits = limits.unwrap_or_default();
         let then = match limits == Limits::default() {
             true => {
