@@ -484,7 +484,7 @@ impl HeldRows {
         if stands < PATIENCE_WITH_ENDED + works {
             return None;
         }
-        let met = self.met_by(&work.tables, Seqno::MAX, released);
+        let met = self.met_by(&work.tables, released);
         let over = |id: &StreamId| self.streams.get(id).is_some_and(|s| s.over.is_some());
         if stands < PATIENCE + works && !met.iter().all(over) {
             return None;
@@ -508,13 +508,13 @@ impl HeldRows {
         }
     }
 
-    /// Streams that hold rows here, began at or before `begun`, and may be what a write set waits for that
-    /// names `tables` (none: not known). Everything up to `released` is finished.
-    pub fn met_by(&self, tables: &[KeyHash], begun: Seqno, released: Seqno) -> Vec<StreamId> {
+    /// Streams that hold rows here, and that a write set may wait for that names
+    /// `tables` (none: not known). Everything up to `released` is finished.
+    pub fn met_by(&self, tables: &[KeyHash], released: Seqno) -> Vec<StreamId> {
         let meets = |s: &Stream| {
             let known = !(tables.is_empty() || s.lost);
             let names = !known || tables.iter().any(|t| s.tables.contains(t));
-            names && s.first <= begun && s.may_go(released)
+            names && s.may_go(released)
         };
         let met = self.streams.iter().filter(|(_, s)| meets(s));
         met.map(|(id, _)| *id).collect()

@@ -295,7 +295,7 @@ fn one_that_cannot_go_stays() {
     assert!(held.goes(A, 9).is_none());
     assert_eq!(held.begins(A, 17, false), Share::Apply);
     held.ended(A);
-    assert_eq!(held.met_by(&[], Seqno::MAX, 9), [B]);
+    assert_eq!(held.met_by(&[], 9), [B]);
     held.over(A, 20, false);
     assert!(
         held.goes(A, 9).is_some_and(|l| l.rolled_back),
@@ -354,19 +354,15 @@ fn one_whose_beginning_was_not_delivered_may_stand_in_anybodys_way() {
     held.lost((A.0, 8), 3, 13, false);
     let lost = (A.0, 8);
     held.fragment(lost, (7, 17), None, &[table(b"t")]);
-    assert_eq!(held.met_by(&[table(b"w")], Seqno::MAX, 9), [lost]);
+    assert_eq!(held.met_by(&[table(b"w")], 9), [lost]);
     let leaving = held.goes(lost, 9).expect("it can be asked for");
     assert!(leaving.lost && leaving.begins == 13);
     held.stays(lost);
-    assert_eq!(held.met_by(&[table(b"w")], Seqno::MAX, 9), [], "once");
+    assert_eq!(held.met_by(&[table(b"w")], 9), [], "once");
     held.over(lost, 12, false);
-    assert_eq!(
-        held.met_by(&[table(b"w")], Seqno::MAX, 9),
-        [lost],
-        "its rollback"
-    );
+    assert_eq!(held.met_by(&[table(b"w")], 9), [lost], "its rollback");
     assert_eq!(held.finished(12), (true, vec![]));
-    assert_eq!(held.met_by(&[], Seqno::MAX, 12), [A, B]);
+    assert_eq!(held.met_by(&[], 12), [A, B]);
 }
 
 #[test]

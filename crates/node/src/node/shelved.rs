@@ -282,26 +282,17 @@ impl Node {
     }
 
     /// The only applier is about to apply `ws`: if that may wait for a stream, nobody
-    /// could help it. It may where its rows are new beside those of the stream; or where a key of it has to
-    /// do with one of the stream, as a foreign key and the row that it names, whose locks are against each
-    /// other though certification lets both pass: then it depends on a fragment, or on what is later still.
+    /// could help it.
     pub(super) fn shelve_before(
         self: &Arc<Self>,
         applier: &mut dyn Applier,
         seqno: Seqno,
         ws: &RemoteWriteSet,
     ) {
-        // Statements are certified against all, and what is rolled back needs no lock.
-        let by_key = !ws.flags.contains(Flags::ISOLATION) && !ws.flags.is_rollback();
-        let begun = match ws.neighbours {
-            true => Seqno::MAX,
-            false if by_key => ws.depends_on,
-            false => return,
-        };
-        if !self.holds.load(Relaxed) || !self.is_alone() {
+        if !ws.neighbours || !self.is_alone() {
             return;
         }
-        let met = lock(&self.held).met_by(&ws.tables, begun, self.gates.released());
+        let met = lock(&self.held).met_by(&ws.tables, self.gates.released());
         for id in met.into_iter().filter(|id| *id != (ws.source, ws.trx_id)) {
             self.shelve(applier, seqno, id);
         }

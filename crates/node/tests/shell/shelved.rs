@@ -5,7 +5,6 @@
 
 mod away;
 mod nulls;
-mod parents;
 mod standing;
 
 use std::sync::Arc;

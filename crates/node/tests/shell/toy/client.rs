@@ -279,15 +279,6 @@ impl Session {
         assert_eq!(added, Outcome::Ok);
     }
 
-    /// As if the last row named this one by a foreign key.
-    pub fn refers(&mut self, key: Key) {
-        let trx = self.handle();
-        let row = key.row.to_be_bytes();
-        let parts: [&[u8]; 3] = [b"toy", &[key.table], &row];
-        let added = self.node().append_key(&trx, &parts, KeyType::Reference);
-        assert_eq!(added, Outcome::Ok);
-    }
-
     /// Locks a row, reads it, writes it back `n` higher.
     pub fn add(&mut self, key: Key, n: i64) -> Result<(), End> {
         self.lock(key)?;
