@@ -289,7 +289,7 @@ impl Flow {
 
     /// Decides this node's own wish, which bears a long queue for `most` in a row. Answers
     /// whether it changed: then the others must be told now.
-    /// At an `end` of a large transaction it asks for nothing.
+    /// At an `end` of a large transaction it does not begin to ask for a pause, unless the queue is far too long.
     pub fn own(&self, queue: usize, limits: FlowLimits, end: bool, most: Duration) -> bool {
         let mut inner = self.lock();
         let queued = (queue, limits.upper);

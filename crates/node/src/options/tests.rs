@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use dromon_order::Gathering;
 
-use super::table::Origin;
 use super::*;
 use crate::flow::FlowLimits;
 
 mod changes;
+mod page;
 mod values;
 
 const UUID: &str = "d020871d-e5f0-11f1-9a18-667f5d04e35a";
@@ -550,6 +550,7 @@ fn flow_control_grows_with_the_cluster() {
     assert_eq!(limits("gcs.fc_single_primary=yes", 9), (16, 16));
     assert_eq!(limits("gcs.fc_master_slave=yes", 9), (16, 16));
     assert_eq!(limits("gcs.fc_limit=100", 4), (200, 200));
+    assert_eq!(limits("gcs.fc_limit=0", 3), (0, 0));
 }
 
 #[test]
@@ -833,72 +834,4 @@ fn strings_in_use_are_taken() {
             assert_eq!(options.to_string(), shown, "{text}");
         }
     }
-}
-
-#[test]
-fn the_documentation_lists_every_option_with_its_fate() {
-    let page = include_str!("../../../../docs/options.md");
-    for spec in TABLE {
-        let fate = match spec.fate {
-            Fate::Kept => "kept",
-            Fate::Mapped => "mapped",
-            Fate::Ignored => "ignored",
-            Fate::Ours => "ours",
-        };
-        let row = page
-            .lines()
-            .find(|l| l.starts_with(&format!("| `{}` |", spec.name)))
-            .unwrap_or_else(|| panic!("{} is not in docs/options.md", spec.name));
-        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        let when = match spec.when {
-            When::Load => "start",
-            When::Connect => "not connected",
-            When::Any => "always",
-            When::Action => "order",
-        };
-        let shown = match spec.shown {
-            Shown::Always => "yes",
-            Shown::IfSet => "if set",
-            Shown::Encrypted => "if encrypted",
-            Shown::Never => "no",
-        };
-        assert_eq!(cells[3..7], [when, shown, fate, spec.why], "{row}");
-        let default = match spec.origin {
-            Origin::Is("") => "(empty)".to_owned(),
-            Origin::Is(text) => format!("`{text}`"),
-            Origin::DataDir => "data directory".to_owned(),
-            Origin::Of(name) => format!("as `{name}`"),
-            Origin::HalfOf(name) => format!("half of `{name}`"),
-            Origin::Host => "host of `wsrep_node_address`".to_owned(),
-            Origin::Port => format!("port of `wsrep_node_address`, else {DEFAULT_PORT}"),
-            Origin::Listen => {
-                "`tcp://0.0.0.0:` and `base_port`; `[::]` where the own address is of IPv6"
-                    .to_owned()
-            }
-        };
-        let rest = cells[2].strip_prefix(&default);
-        assert!(
-            rest.is_some_and(|r| r.is_empty() || r.starts_with(" (")),
-            "{default}: {row}"
-        );
-        let size = |n: i64| match n {
-            n if n > 0 && n % (1 << 20) == 0 => format!("{}M", n >> 20),
-            n if n > 0 && n % 1024 == 0 => format!("{}K", n >> 10),
-            n => n.to_string(),
-        };
-        let words: Vec<String> = match spec.kind {
-            Kind::Choice(words) => words.iter().map(|w| (*w).to_owned()).collect(),
-            _ if spec.fate == Fate::Ignored => Vec::new(),
-            Kind::Int(low, high) | Kind::Size(low, high) if high < i64::MAX => {
-                vec![size(low), size(high)]
-            }
-            Kind::Double(low, high) if high < 1e9 => vec![low.to_string(), high.to_string()],
-            _ => Vec::new(),
-        };
-        for word in words {
-            assert!(cells[2].contains(&format!("`{word}`")), "{word}: {row}");
-        }
-    }
-    let rows = page.lines().filter(|l| l.starts_with("| `")).count();
-    assert_eq!(rows, TABLE.len());
 }

@@ -8,7 +8,7 @@ use dromon_node::{Outcome, Phase, Position};
 
 use crate::partition::QUICK;
 use crate::toy::holds::Point;
-use crate::toy::{Db, Ddl, Disk, End, row};
+use crate::toy::{Db, Ddl, Disk, End, Session, row};
 use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -623,42 +623,15 @@ fn who_goes_on_behind_what_its_server_has_undone_shows_that() {
     }
 }
 
-/// The server's binary log could not be written, say: its engine rolled back what the others have.
-#[test]
-fn who_gives_its_place_on_twice_has_undone_what_the_others_have() {
-    run(3, "", LIMIT, |world| {
+/// A server `undoes` what the others have: its node is put out, as `said`, and takes a copy.
+fn is_undone_on_one(said: &'static str, undoes: impl FnOnce(Session) + Send + 'static) {
+    run(3, "", LIMIT, move |world| {
         let odd = world.db(3);
         let at = world.settle().seqno;
         let mut t = odd.begin();
         t.put(row(1), 1).expect("a free row");
-        assert_eq!(t.commit_undone(), Outcome::TrxFail);
+        undoes(t);
         left_inconsistent(world, &odd);
-        assert!(
-            world
-                .report
-                .times(&odd.name, "after it had left commit order")
-                > 0
-        );
-        for n in [1, 2] {
-            let db = world.db(n);
-            world.until("it is applied there", || db.read(row(1)) == 1);
-            assert!(db.position().seqno > at);
-        }
-        starts_anew(world, &odd);
-        world.settle();
-    });
-}
-
-#[test]
-fn what_is_rolled_back_between_certification_and_commit_puts_its_node_out() {
-    run(3, "", LIMIT, |world| {
-        let odd = world.db(3);
-        let at = world.settle().seqno;
-        let mut t = odd.begin();
-        t.put(row(1), 1).expect("a free row");
-        t.commit_rolled_back();
-        left_inconsistent(world, &odd);
-        let said = "was rolled back here after it had passed certification";
         assert!(world.report.times(&odd.name, said) > 0);
         for n in [1, 2] {
             let db = world.db(n);
@@ -669,6 +642,20 @@ fn what_is_rolled_back_between_certification_and_commit_puts_its_node_out() {
         world.settle();
         assert_eq!(world.db(3).read(row(1)), 1);
     });
+}
+
+/// The server's binary log could not be written, say: its engine rolled back what the others have.
+#[test]
+fn who_gives_its_place_on_twice_has_undone_what_the_others_have() {
+    is_undone_on_one("after it had left commit order", |t| {
+        assert_eq!(t.commit_undone(), Outcome::TrxFail);
+    });
+}
+
+#[test]
+fn what_is_rolled_back_between_certification_and_commit_puts_its_node_out() {
+    let said = "was rolled back here after it had passed certification";
+    is_undone_on_one(said, Session::commit_rolled_back);
 }
 
 #[test]

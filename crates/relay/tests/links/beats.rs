@@ -1,5 +1,6 @@
 //! Heartbeats to replicas that want many.
 
+use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -7,14 +8,11 @@ use dromon_relay::wire::{Command, Dump, put_packet};
 
 use super::{Raw, number, serve};
 
-/// One that wants them each nanosecond keeps the relay no busier than others do.
-#[test]
-fn heartbeats_without_a_pause() {
-    let (address, ..) = serve(false, false);
-    let (mut raw, answer) = Raw::login(&address, "repl");
+/// A replica that has set this, and asks for all that follows.
+pub(super) fn follows(address: &str, set: &str) -> Raw {
+    let (mut raw, answer) = Raw::login(address, "repl");
     assert_eq!(number(&answer), 0);
-    let set = "SET @master_heartbeat_period=1, @master_binlog_checksum='CRC32', @mariadb_slave_capability=4, \
-               @slave_connect_state='0-1-7'";
+    let set = format!("SET @master_binlog_checksum='CRC32', @mariadb_slave_capability=4, {set}");
     let answer = raw.tell(0, &Command::Query(set.into()).encode());
     assert_eq!(number(&answer), 0);
     let dump = Command::Dump(Dump {
@@ -23,11 +21,22 @@ fn heartbeats_without_a_pause() {
         server_id: 7,
         file: Vec::new(),
     });
-    let began = Instant::now();
     let mut out = Vec::new();
     put_packet(&mut out, 0, &dump.encode());
     raw.frames.any_sequence();
-    std::io::Write::write_all(&mut raw.stream, &out).expect("taken");
+    raw.stream.write_all(&out).expect("taken");
+    raw
+}
+
+/// One that wants them each nanosecond keeps the relay no busier than others do.
+#[test]
+fn heartbeats_without_a_pause() {
+    let (address, ..) = serve(false, false);
+    let mut raw = follows(
+        &address,
+        "@master_heartbeat_period=1, @slave_connect_state='0-1-7'",
+    );
+    let began = Instant::now();
     thread::sleep(Duration::from_millis(400));
     let mut beats = 0;
     while beats < 3 {

@@ -1,37 +1,20 @@
 //! What replicas are told of a restart of the primary.
 
-use std::io::Write;
 use std::sync::Arc;
 
 use dromon_binlog::{BinlogState, Checksum, Event, EventType, Format, Payload};
 use dromon_log::SimDevice;
 use dromon_relay::store::{Store, StoreOptions};
-use dromon_relay::wire::{Command, Dump, put_packet};
 
+use super::beats::follows;
 use super::common::{append, created, format_event, gtid, transaction};
-use super::{Raw, number, serve_view};
+use super::serve_view;
 
 const CRC: Checksum = Checksum::Crc32;
 
 /// What a replica gets that has this, up to the first transaction: the times of starts, and that one's seqno.
 fn gets(address: &str, has: &str) -> (Vec<u32>, u64) {
-    let (mut raw, answer) = Raw::login(address, "repl");
-    assert_eq!(number(&answer), 0);
-    let set = format!(
-        "SET @master_binlog_checksum='CRC32', @mariadb_slave_capability=4, @slave_connect_state='{has}'"
-    );
-    let answer = raw.tell(0, &Command::Query(set.into()).encode());
-    assert_eq!(number(&answer), 0);
-    let dump = Command::Dump(Dump {
-        position: 4,
-        flags: 0,
-        server_id: 7,
-        file: Vec::new(),
-    });
-    let mut out = Vec::new();
-    put_packet(&mut out, 0, &dump.encode());
-    raw.frames.any_sequence();
-    raw.stream.write_all(&out).expect("taken");
+    let mut raw = follows(address, &format!("@slave_connect_state='{has}'"));
     let mut starts = Vec::new();
     loop {
         let packet = raw.packet();
