@@ -14,11 +14,15 @@
 //!   Shelved   fragments are left out; its end brings all of it
 //! ```
 
+mod named;
+
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use dromon_writeset::{KeyHash, Made, Seqno, Uuid};
+use dromon_writeset::{KeyHash, Made, RowKey, Seqno, Uuid};
+
+use named::{NamedRows, OfStream};
 
 /// A write set that an applier has had for so long, while all before it is finished,
 /// is taken for one that waits for a stream.
@@ -28,6 +32,8 @@ pub const PATIENCE: Duration = Duration::from_secs(1);
 pub const PATIENCE_WITH_ENDED: Duration = Duration::from_millis(100);
 /// And so many bytes of it per second are taken for work.
 const BYTES_PER_SECOND: f64 = (1 << 20) as f64;
+/// What was asked for so long ago, and no thread has taken, none will take.
+pub const TAKEN_WITHIN: Duration = Duration::from_secs(3);
 
 /// A member, and a number there.
 pub type StreamId = (Uuid, u64);
@@ -41,6 +47,8 @@ pub struct HeldRows {
     own: BTreeMap<StreamId, Stream>,
     /// In which tables how many of `streams` have gaps: each write set asks, and there may be very many.
     gaps: BTreeMap<KeyHash, usize>,
+    /// Rows that `streams` name, and others may name beside them.
+    named: NamedRows,
     /// Those that are not shelved, by the place of their first fragment: a node that is behind
     /// knows very many.
     rows: BTreeSet<(Seqno, StreamId)>,
@@ -50,6 +58,8 @@ pub struct HeldRows {
     work: BTreeMap<Seqno, Work>,
     /// Since when the lowest unfinished event is one of these.
     stands: Option<(Seqno, Duration)>,
+    /// Which streams are to be shelved, for what, since when: no thread has taken it yet.
+    asked: Option<(Seqno, Vec<StreamId>, Duration)>,
     /// First fragment and end of those that committed and are not finished here, in the
     /// order of their ends.
     ends: VecDeque<(Seqno, Seqno)>,
@@ -78,6 +88,7 @@ struct Stream {
     /// Tables in which it made or removed keys of a unique index beside the primary one: it
     /// may have locked gaps there.
     gaps: BTreeSet<KeyHash>,
+    named: OfStream,
     state: State,
     /// How many appliers have something of it: the one that is through with the last
     /// fragment says so, and the next one may have begun.
@@ -229,6 +240,24 @@ impl HeldRows {
         }
     }
 
+    /// The same fragment names these rows.
+    pub fn names(&mut self, id: StreamId, rows: &[RowKey]) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            self.named.add(stream.first, &mut stream.named, rows);
+        }
+    }
+
+    /// Whether there are any that a write set may name beside them.
+    pub fn names_rows(&self) -> bool {
+        !self.named.is_empty()
+    }
+
+    /// The streams, by their first fragments, of which a write set that comes now and names these
+    /// rows needs locks, though it passed certification.
+    pub fn meets_rows(&self, rows: &[RowKey]) -> BTreeSet<Seqno> {
+        self.named.met_by(rows)
+    }
+
     /// Whether a write set that comes now and makes or removes these keys may wait for a lock
     /// of a stream that no key names: it looks at neighbours of its rows, or a stream may have
     /// locked the gap that a row of it goes into.
@@ -255,8 +284,9 @@ impl HeldRows {
     }
 
     fn forget(&mut self, id: StreamId) -> Option<Stream> {
-        let stream = self.streams.remove(&id)?;
+        let mut stream = self.streams.remove(&id)?;
         self.rows.remove(&(stream.first, id));
+        self.named.remove(stream.first, &mut stream.named);
         if let Some((at, _)) = stream.over {
             self.leaving.remove(&(at, id));
         }
@@ -378,6 +408,11 @@ impl HeldRows {
         self.rows
             .first()
             .is_some_and(|(first, _)| *first <= released)
+    }
+
+    /// The same, now or later: their fragments may not be applied yet.
+    pub fn will_hold_rows(&self) -> bool {
+        !self.rows.is_empty()
     }
 
     /// Whether there is none.
@@ -502,10 +537,23 @@ impl HeldRows {
         now: Duration,
         asked: bool,
     ) -> Option<(Seqno, Vec<StreamId>)> {
-        match asked {
-            true => None,
-            false => self.stuck(released, now),
+        if asked {
+            return None;
         }
+        let stuck = self.stuck(released, now);
+        self.asked = stuck.clone().map(|(waits, streams)| (waits, streams, now));
+        stuck
+    }
+
+    /// What waits to be done, and has for so long that nobody will; once.
+    pub fn nobody_shelves(&mut self, now: Duration) -> Option<(Seqno, Vec<StreamId>)> {
+        let (_, _, since) = self.asked.as_ref()?;
+        if now.saturating_sub(*since) < TAKEN_WITHIN {
+            return None;
+        }
+        self.asked
+            .take()
+            .map(|(waits, streams, _)| (waits, streams))
     }
 
     /// Streams that hold rows here, and that a write set may wait for that names
@@ -518,6 +566,17 @@ impl HeldRows {
         };
         let met = self.streams.iter().filter(|(_, s)| meets(s));
         met.map(|(id, _)| *id).collect()
+    }
+
+    /// Those that began at one of these places, and hold rows here.
+    pub fn that_began(&self, firsts: &[Seqno], released: Seqno) -> Vec<StreamId> {
+        let known = firsts.iter().filter_map(|first| {
+            let from = (*first, (Uuid::NIL, 0));
+            let (at, id) = self.rows.range(from..).next()?;
+            (at == first).then_some(*id)
+        });
+        let held = |id: &StreamId| self.streams.get(id).is_some_and(|s| s.may_go(released));
+        known.filter(held).collect()
     }
 
     /// It is to be rolled back here. `None`: it cannot be, or need not any more. All that
@@ -573,6 +632,7 @@ impl Stream {
             parts: Vec::new(),
             tables: BTreeSet::new(),
             gaps: BTreeSet::new(),
+            named: OfStream::default(),
             state,
             at_work: 0,
             stays: false,

@@ -241,6 +241,28 @@ impl Keys {
         tables
     }
 
+    /// The rows named, in the order of the wire; no whole tables, no prefixes.
+    pub fn rows(&self) -> Vec<RowKey> {
+        let mut cursor = self.body();
+        let mut keys = Vec::new();
+        for _ in 0..self.groups {
+            let Ok(group) = cursor.group() else { break };
+            let names = group.names.into_iter();
+            let table = names.fold(KeyHash::ROOT, KeyHash::child);
+            for _ in 0..group.rows {
+                let Ok(row) = cursor.row() else { break };
+                let mut parts = Cursor { all: row, at: 0 };
+                let parts = std::iter::from_fn(|| parts.part().ok().map(|(part, _)| part));
+                keys.push(RowKey {
+                    table,
+                    row: parts.fold(table, KeyHash::child),
+                    key_type: row_type(row),
+                });
+            }
+        }
+        keys
+    }
+
     /// The tables with a key of which `counts` says so.
     fn tables_if(&self, counts: impl Fn(Key<'_>) -> bool) -> Vec<KeyHash> {
         let mut cursor = self.body();
@@ -285,6 +307,17 @@ pub struct Made {
     pub secondary: bool,
     /// One of them is of such an index for sure.
     pub surely: bool,
+}
+
+/// A row that a write set names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowKey {
+    /// Its table.
+    pub table: KeyHash,
+    /// The whole key.
+    pub row: KeyHash,
+    /// What the transaction does with it.
+    pub key_type: KeyType,
 }
 
 /// A key or a prefix of one, as certification sees it.

@@ -430,4 +430,25 @@ proptest! {
             prop_assert_eq!(&BTreeSet::from_iter(got), &changed);
         }
     }
+
+    #[test]
+    fn rows_are_the_keys_below_their_tables(spec in key_specs(), escalation in 0usize..4) {
+        let mut keys = KeyCollector::with_escalation(escalation);
+        for (parts, t) in &spec {
+            let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+            keys.add(&parts, *t).expect("parts");
+        }
+        let head = carried(&keys);
+        let mut expected = Vec::new();
+        let flow: ControlFlow<()> = head.keys().expand(|e| {
+            if !e.key.prefix && e.hash != e.table {
+                expected.push((e.table, e.hash, e.key.key_type));
+            }
+            ControlFlow::Continue(())
+        });
+        prop_assert!(flow.is_continue());
+        let rows = head.keys().rows().into_iter();
+        let rows: Vec<_> = rows.map(|r| (r.table, r.row, r.key_type)).collect();
+        prop_assert_eq!(rows, expected);
+    }
 }

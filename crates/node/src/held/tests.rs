@@ -1,4 +1,5 @@
 use super::*;
+use dromon_writeset::KeyType;
 use proptest::prelude::*;
 
 const A: StreamId = (Uuid([1; 16]), 7);
@@ -134,6 +135,8 @@ proptest! {
             prop_assert!(step != 7 || !held.streams.values().any(over));
             let holds = |s: &Stream| s.state != State::Shelved && s.first <= released;
             prop_assert_eq!(held.hold_rows(released), held.streams.values().any(holds));
+            let will = held.streams.values().any(|s| s.state != State::Shelved);
+            prop_assert_eq!(held.will_hold_rows(), will);
             for n in 0..4 {
                 let [m] = made(n, false);
                 let gap = held.streams.values().any(|s| s.gaps.contains(&m.table));
@@ -169,6 +172,58 @@ fn what_nobody_can_see_to_is_left_to_who_waits() {
     assert_eq!(held.due_to_shelve(9, s(4.0), false), Some((10, vec![B])));
     assert_eq!(held.due_to_shelve(9, s(5.0), true), None);
     assert_eq!(held.stuck(9, s(5.1)), Some((10, vec![B])), "at once");
+}
+
+#[test]
+fn what_no_thread_takes_is_told_once() {
+    let mut held = two();
+    held.works(10, vec![table(b"v")], 0);
+    held.due_to_shelve(9, s(3.0), false);
+    assert_eq!(held.nobody_shelves(s(9.0)), None, "nothing is asked for");
+    assert!(held.due_to_shelve(9, s(4.0), false).is_some());
+    held.due_to_shelve(9, s(6.9), true);
+    assert_eq!(held.nobody_shelves(s(6.9)), None);
+    held.due_to_shelve(9, s(7.0), true);
+    assert_eq!(held.nobody_shelves(s(7.0)), Some((10, vec![B])));
+    assert_eq!(held.nobody_shelves(s(70.0)), None, "once");
+    assert!(held.due_to_shelve(9, s(80.0), false).is_some(), "taken");
+    held.worked(10);
+    held.due_to_shelve(10, s(84.0), false);
+    assert_eq!(held.nobody_shelves(s(84.0)), None, "it is through");
+}
+
+#[test]
+fn those_whose_rows_a_write_set_names_go_by_their_first_fragments() {
+    let row = |n: u8, key_type| RowKey {
+        table: table(b"t"),
+        row: table(b"t").child(dromon_writeset::Part::Raw(&[n])),
+        key_type,
+    };
+    let (looks, changes) = (KeyType::Reference, KeyType::Update);
+    let mut held = two();
+    assert!(!held.names_rows());
+    held.names(A, &[row(1, changes)]);
+    held.names(B, &[row(1, looks), row(2, changes)]);
+    held.names((A.0, 99), &[row(3, changes)]);
+    assert!(held.names_rows());
+    let met = |held: &HeldRows, keys: &[RowKey]| -> Vec<Seqno> {
+        held.meets_rows(keys).into_iter().collect()
+    };
+    let both = [row(1, looks), row(2, looks)];
+    assert_eq!(met(&held, &both), [5, 6]);
+    assert_eq!(met(&held, &[row(1, changes), row(3, looks)]), [6]);
+    assert_eq!(held.that_began(&[5, 6, 7], 9), [A, B]);
+    assert_eq!(held.that_began(&[5, 6], 5), [A], "nothing of B is here");
+    shelve(&mut held, A, 9);
+    assert_eq!(held.that_began(&[5, 6], 9), [B]);
+    held.over(A, 12, false);
+    held.over(B, 13, true);
+    assert_eq!(met(&held, &both), [5, 6]);
+    held.finished(12);
+    assert_eq!(met(&held, &both), [6]);
+    assert_eq!(held.that_began(&[6], 13), [], "it is over");
+    held.finished(13);
+    assert!(!held.names_rows());
 }
 
 #[test]

@@ -193,12 +193,16 @@ impl Node {
         match value {
             Item::Shelve { .. } => None,
             Item::WriteSet(ws) => self.apply_write_set(applier, waiter, seqno, ws),
-            Item::Chunk { chunked, part } => {
+            Item::Chunk {
+                chunked,
+                part,
+                streams,
+            } => {
                 // What comes before may make the server throw away what it has.
                 let before = self.gates.wait_released(depends_on, waiter, false, None);
                 let ended = if before.is_ok() {
                     self.begun_ahead_starts(seqno);
-                    let ws = self.chunk_to_apply(seqno, depends_on, &chunked, part);
+                    let ws = self.chunk_to_apply(seqno, depends_on, &chunked, part, &streams);
                     ws.and_then(|ws| self.apply_write_set(applier, waiter, seqno, ws))
                 } else {
                     self.give_up(seqno);
@@ -391,7 +395,7 @@ impl Node {
         // the last fragment: that comes with it.
         let has_all = ws.flags.ends() && !ws.flags.starts() && payload.is_empty();
         if !(statement || has_all || ws.flags.is_rollback()) {
-            let tables = std::mem::take(&mut ws.tables);
+            let tables = std::mem::take(&mut ws.locks.tables);
             self.takes_locks(seqno, tables, payload.len() as u64);
         }
         let applied = applier.apply(&trx, ws.flags, &payload, &meta);

@@ -30,10 +30,10 @@ use std::time::{Duration, Instant};
 
 use dromon_certify::Verdict;
 use dromon_gates::{QueueItem, Seqno};
-use dromon_writeset::{Flags, KeyHash, Payload, Plan, Uuid, WholeOnly, WriteSet};
+use dromon_writeset::{Flags, Payload, Plan, Uuid, WholeOnly, WriteSet};
 
 use super::large::LargeOpen;
-use super::{Item, Node, Phase, RemoteWriteSet, lock};
+use super::{Item, Locks, Node, Phase, RemoteWriteSet, lock};
 use crate::cluster::{CHUNK_CLOSES, ChunkPart, Chunked, ClusterState, Member, chunk_log2};
 use crate::lacking::{LACKING_FILE, Lacking};
 use crate::messages::Position;
@@ -101,6 +101,8 @@ struct Begun {
 #[derive(Debug)]
 struct Open {
     chunked: Arc<Chunked>,
+    /// See [`Item::Chunk`].
+    streams: Arc<[Seqno]>,
     next: u32,
     /// Places of the last chunks, the newest last.
     at: Vec<Seqno>,
@@ -290,7 +292,11 @@ impl Node {
             self.count_certified(seqno, last_seen, &Verdict::Passed { depends_on });
             self.counters.streamed_automatic.fetch_add(1, Relaxed);
         }
-        let client = {
+        let streams = match first {
+            true => self.streams_met_by(&chunked.write_set),
+            false => Vec::new(),
+        };
+        let (client, streams) = {
             let mut chunks = lock(&self.chunks);
             if let Some(sent) = sent {
                 sent.trx.lock().stage = Stage::Chunked;
@@ -303,6 +309,7 @@ impl Node {
                 ChunkPart::Data(n) => {
                     let open = chunks.open.entry(id).or_insert_with(|| Open {
                         chunked: chunked.clone(),
+                        streams: streams.into(),
                         next: 0,
                         at: Vec::new(),
                         ahead: None,
@@ -313,20 +320,21 @@ impl Node {
                         told: None,
                         tell_at: TOLD_AGE,
                     });
+                    let streams = open.streams.clone();
                     if open.ahead.take().is_some() {
                         open.moved = Instant::now();
                     } else {
                         open.comes(n, seqno);
                         chunks.way_of(id, n);
                     }
-                    None
+                    (None, streams)
                 }
                 ChunkPart::End | ChunkPart::Rollback => {
                     chunks.ends(history, &chunked, seqno, self.gates.released());
-                    chunks.open.remove(&id);
+                    let streams = chunks.open.remove(&id).map(|o| o.streams);
                     let open: Vec<Seqno> = state.chunked().map(|(c, _)| c.id).collect();
                     chunks.lacking.over_but(&open, seqno);
-                    chunks.own.remove(&id)
+                    (chunks.own.remove(&id), streams.unwrap_or_default())
                 }
             }
         };
@@ -349,12 +357,19 @@ impl Node {
                 c.received_bytes.fetch_add(bytes, Relaxed);
             }
             if !begun {
-                self.queue_chunk(seqno, chunked, part, depends_on);
+                self.queue_chunk(seqno, chunked, part, streams, depends_on);
             }
         }
     }
 
-    fn queue_chunk(&self, seqno: Seqno, chunked: Arc<Chunked>, part: ChunkPart, depends_on: Seqno) {
+    fn queue_chunk(
+        &self,
+        seqno: Seqno,
+        chunked: Arc<Chunked>,
+        part: ChunkPart,
+        streams: Arc<[Seqno]>,
+        depends_on: Seqno,
+    ) {
         // A statement may make the server throw away what it has, by a lock that no key names. (One that comes
         // later finds the part in its place: nothing but whole transactions passes it, `cluster.rs`.)
         let depends_on = depends_on.max(self.newest_toi.load(Relaxed));
@@ -364,7 +379,11 @@ impl Node {
             depends_on,
             exclusive: false,
             bytes: 0,
-            value: Item::Chunk { chunked, part },
+            value: Item::Chunk {
+                chunked,
+                part,
+                streams,
+            },
         });
         self.queue_grew();
     }
@@ -385,7 +404,7 @@ impl Node {
         };
         // Somebody must be left for what comes before it, and the one that is spared. Those that lie ahead
         // wait; who has his place goes on, if no stream holds what he needs.
-        let spared = self.has_spared();
+        let spared = self.will_spare();
         let waiting = match spared {
             true => self.count_ahead(),
             false => self.count_beyond(self.gates.last_ordered()),
@@ -400,6 +419,7 @@ impl Node {
             };
             open.comes(n, place);
             open.ahead = Some(place);
+            let streams = open.streams.clone();
             chunks.way_of(chunked.id, n);
             // An applier may have it since before this node joined again.
             if chunks.begun(place).is_some() {
@@ -409,8 +429,8 @@ impl Node {
             }
             // What is not applied here is done at once when it has its place.
             let here = !chunks.lacking.contains(history, chunked.id);
-            let begins = threads && here;
-            if begins {
+            let begins = (threads && here).then_some(streams);
+            if begins.is_some() {
                 // What a copy brought was never applied.
                 chunks.begun.retain(|b| b.place > released);
                 chunks.begun.push(Begun {
@@ -423,16 +443,16 @@ impl Node {
             begins
         };
         // A thread that ended meanwhile may not have seen that this one is to be counted.
-        let begins = begins && {
+        let begins = begins.filter(|_| {
             let left = self.shared().receivers > 1 + others;
             if !left {
                 lock(&self.chunks).begun.retain(|b| b.place != place);
             }
             left
-        };
-        if begins {
+        });
+        if let Some(streams) = begins {
             self.counters.begun_ahead.fetch_add(1, Relaxed);
-            self.queue_chunk(place, chunked, part, depends_on);
+            self.queue_chunk(place, chunked, part, streams, depends_on);
         } else {
             self.is_ready_for(place);
         }
@@ -665,6 +685,7 @@ impl Node {
         depends_on: Seqno,
         chunked: &Chunked,
         part: ChunkPart,
+        streams: &[Seqno],
     ) -> Option<RemoteWriteSet> {
         let header = chunked.write_set.header();
         let history = *lock(&self.history);
@@ -679,8 +700,7 @@ impl Node {
             left: None,
             sum: None,
             index: chunked.index,
-            tables: Vec::new(),
-            neighbours: false,
+            locks: Locks::default(),
         };
         match part {
             ChunkPart::Data(n) if lacking => {
@@ -705,7 +725,7 @@ impl Node {
                         chunked.plan.chunk(&again, n)
                     }
                 };
-                (ws.tables, ws.neighbours) = self.locks_of_chunked(chunked);
+                ws.locks = self.locks_of_chunked(chunked, streams);
             }
             ChunkPart::End if lacking => {
                 ws.flags = header.flags;
@@ -717,7 +737,7 @@ impl Node {
                 // it has its place.
                 self.begun_ahead_is_ready(seqno);
                 ws.depends_on = seqno - 1;
-                (ws.tables, ws.neighbours) = self.locks_of_chunked(chunked);
+                ws.locks = self.locks_of_chunked(chunked, streams);
             }
             ChunkPart::End => {}
             ChunkPart::Rollback if lacking => {
@@ -730,12 +750,16 @@ impl Node {
     }
 
     /// The same as `locks_of`.
-    fn locks_of_chunked(&self, chunked: &Chunked) -> (Vec<KeyHash>, bool) {
+    fn locks_of_chunked(&self, chunked: &Chunked, streams: &[Seqno]) -> Locks {
         if !self.holds.load(Relaxed) {
-            return (Vec::new(), false);
+            return Locks::default();
         }
         let neighbours = lock(&self.held).meets_neighbours(chunked.made());
-        (chunked.tables().to_vec(), neighbours)
+        Locks {
+            tables: chunked.tables().to_vec(),
+            neighbours,
+            streams: streams.to_vec(),
+        }
     }
 
     /// Makes durable what this database does not get in chunks. False: that

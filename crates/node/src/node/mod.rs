@@ -75,7 +75,7 @@ use bytes::Bytes;
 use dromon_gates::{ApplyQueue, Gates, Waiter};
 use dromon_order::sequencer::PieceStore;
 use dromon_order::{Checkpoint, EngineConfig, Inspected, LogId, NodeHandler, Order, RaftId, Start};
-use dromon_writeset::{Flags, Kept, KeyHash, Seqno, Uuid};
+use dromon_writeset::{Flags, Kept, Seqno, Uuid};
 
 use crate::chain::Sums;
 use crate::closed::ClosedTables;
@@ -105,6 +105,7 @@ use crate::streams::Streams;
 use crate::trx::{Trx, TrxMap};
 use crate::uniques::SeenTables;
 use crate::working::Working;
+use shelved::Locks;
 
 pub use connect::ConnectError;
 pub use open::OpenError;
@@ -487,6 +488,8 @@ enum Item {
     Chunk {
         chunked: Arc<Chunked>,
         part: ChunkPart,
+        /// See [`Locks::streams`]. What comes behind the first chunk names none of its rows.
+        streams: Arc<[Seqno]>,
     },
     View(View),
     /// The node is in the cluster again: this is where.
@@ -551,10 +554,8 @@ struct RemoteWriteSet {
     /// What checksum it must have, if it lies in a file.
     sum: Option<u64>,
     index: u64,
-    /// The tables that it names; none: not known.
-    tables: Vec<KeyHash>,
-    /// Neighbours of its rows, which no key names, may be in its way.
-    neighbours: bool,
+    /// What it may have to wait for.
+    locks: Locks,
 }
 
 /// Maps log indexes to seqnos for read indexes.

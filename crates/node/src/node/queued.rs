@@ -7,7 +7,7 @@ use dromon_certify::Verdict;
 use dromon_gates::{QueueItem, Seqno};
 use dromon_writeset::{Flags, Payload, WriteSet};
 
-use super::{Item, Node, RemoteWriteSet};
+use super::{Item, Locks, Node, RemoteWriteSet};
 use crate::spool::SPOOL_ABOVE;
 
 /// Above this, queued payloads are dropped and read from the log again.
@@ -58,7 +58,10 @@ impl Node {
         };
         // The log's own checksum stands for each piece, and not for how they were put together.
         let is_left = left.is_some();
-        let (tables, neighbours) = self.locks_of(write_set);
+        let locks = match verdict.passed() {
+            true => self.locks_of(write_set),
+            false => Locks::default(),
+        };
         let bytes = if keep { in_memory } else { 0 };
         self.enqueue(QueueItem {
             seqno,
@@ -77,8 +80,7 @@ impl Node {
                 sum: ((in_memory == 0 || is_left) && verdict.passed())
                     .then(|| write_set.payload_sum()),
                 index,
-                tables,
-                neighbours,
+                locks,
             }),
         });
         self.queue_grew();

@@ -39,6 +39,17 @@ const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
 /// How often who waits for a rollback looks around.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// What a write set may have to wait for in this database, beside what it depends on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Locks {
+    /// The tables that it names; none: not known.
+    pub(super) tables: Vec<KeyHash>,
+    /// Neighbours of its rows, which no key names, may be in its way.
+    pub(super) neighbours: bool,
+    /// Streams whose rows its keys name, by the places where they began: they are in its way.
+    pub(super) streams: Vec<Seqno>,
+}
+
 impl Node {
     /// A write set took its place, and none of this node's clients waits for it: it may
     /// be of a stream, which `state` knows if it has begun. On the delivery thread.
@@ -57,6 +68,11 @@ impl Node {
         }
         let id = (header.source, header.trx_id);
         let own = header.source == self.shared().uuid;
+        // Not under the lock: there may be many.
+        let rows = match fragment {
+            true => write_set.keys().rows(),
+            false => Vec::new(),
+        };
         let mut held = lock(&self.held);
         self.holds.store(true, Relaxed);
         if own && !fragment {
@@ -73,6 +89,7 @@ impl Node {
                 self.closed.close_strictly(first, tables);
             }
             held.made(id, &write_set.keys().made_tables());
+            held.names(id, &rows);
         }
         let commits = fragment && flags.ends();
         if (commits || flags.is_rollback())
@@ -200,20 +217,36 @@ impl Node {
         }
     }
 
-    /// Whether an applier is spared, or will be once all that is delivered is finished.
-    pub(super) fn has_spared(&self) -> bool {
-        self.holds.load(Relaxed) && lock(&self.held).hold_rows(Seqno::MAX)
+    /// Whether an applier is spared, or will be: a stream whose first fragment nobody has applied
+    /// yet has its rows soon.
+    pub(super) fn will_spare(&self) -> bool {
+        self.holds.load(Relaxed) && lock(&self.held).will_hold_rows()
     }
 
-    /// What is kept of a write set while streams are held: the tables that it names,
-    /// and whether neighbours of its rows may be in its way.
-    pub(super) fn locks_of(&self, write_set: &WriteSet) -> (Vec<KeyHash>, bool) {
+    /// What is kept of a write set that passed while streams are held. On the delivery thread.
+    pub(super) fn locks_of(&self, write_set: &WriteSet) -> Locks {
         if !self.holds.load(Relaxed) {
-            return (Vec::new(), false);
+            return Locks::default();
         }
         let made = write_set.keys().made_tables();
         let neighbours = lock(&self.held).meets_neighbours(&made);
-        (write_set.keys().named_tables(), neighbours)
+        Locks {
+            tables: write_set.keys().named_tables(),
+            neighbours,
+            streams: self.streams_met_by(write_set),
+        }
+    }
+
+    /// The streams whose rows the keys of a write set name that passed and comes now, by their first
+    /// fragments. On the delivery thread.
+    pub(super) fn streams_met_by(&self, write_set: &WriteSet) -> Vec<Seqno> {
+        // Most streams name none that anybody else may name.
+        if !self.holds.load(Relaxed) || !lock(&self.held).names_rows() {
+            return Vec::new();
+        }
+        let rows = write_set.keys().rows();
+        let met = lock(&self.held).meets_rows(&rows);
+        met.into_iter().collect()
     }
 
     /// What a write set at `seqno` has to wait for that depends on `depends_on`.
@@ -248,10 +281,14 @@ impl Node {
         }
         let now = self.opened_at.elapsed();
         let asked = self.queue.has_urgent();
-        let stuck = {
+        let (stuck, left) = {
             let mut held = lock(&self.held);
-            held.due_to_shelve(self.gates.released(), now, asked)
+            let stuck = held.due_to_shelve(self.gates.released(), now, asked);
+            (stuck, held.nobody_shelves(now))
         };
+        if let Some((waits, streams)) = left {
+            self.tell_nobody_shelves(waits, &streams);
+        }
         let Some((waits, streams)) = stuck else {
             return;
         };
@@ -264,6 +301,21 @@ impl Node {
             bytes: 0,
             value: Item::Shelve { waits, streams },
         });
+    }
+
+    /// The write set at `waits` has waited for too long, perhaps for these, and no applier is left.
+    fn tell_nobody_shelves(&self, waits: Seqno, streams: &[StreamId]) {
+        let whose = |id: &StreamId| {
+            let name = self.names(&[id.0]).join("");
+            format!("{} of {name}", id.1)
+        };
+        let whose: Vec<_> = streams.iter().map(whose).collect();
+        let threads = self.shared().receivers;
+        self.warn(&format!(
+            "the write set at seqno {waits} waits, as it seems for a lock of streaming transaction {}, and no applier thread is              left that could roll that back here (wsrep_slave_threads={threads}): this node stands still, and the others with              it. SET GLOBAL wsrep_slave_threads={} on this node ends it; so many are enough while streams are in use",
+            whose.join(", "),
+            threads + 1
+        ));
     }
 
     /// The write set at `waits` has waited for too long, perhaps for these. On an
@@ -289,10 +341,18 @@ impl Node {
         seqno: Seqno,
         ws: &RemoteWriteSet,
     ) {
-        if !ws.neighbours || !self.is_alone() {
+        let locks = &ws.locks;
+        if (!locks.neighbours && locks.streams.is_empty()) || !self.is_alone() {
             return;
         }
-        let met = lock(&self.held).met_by(&ws.tables, self.gates.released());
+        let met = {
+            let (held, released) = (lock(&self.held), self.gates.released());
+            match locks.neighbours {
+                // By their tables these are among them.
+                true => held.met_by(&locks.tables, released),
+                false => held.that_began(&locks.streams, released),
+            }
+        };
         for id in met.into_iter().filter(|id| *id != (ws.source, ws.trx_id)) {
             self.shelve(applier, seqno, id);
         }
@@ -517,7 +577,10 @@ impl Node {
         match share {
             Share::Apply | Share::Wait => {}
             Share::Lost => return Err("the log does not reach back to its first fragment".into()),
-            Share::Nothing => (ws.flags, ws.payload) = (NOTHING, Some(Bytes::new())),
+            Share::Nothing => {
+                (ws.flags, ws.payload) = (NOTHING, Some(Bytes::new()));
+                ws.locks = Locks::default();
+            }
             Share::Whole(parts) => {
                 let end = match ws.payload.take() {
                     Some(payload) => payload,
@@ -542,8 +605,11 @@ impl Node {
                     payload.len() as f64 / 1e6
                 ));
                 (ws.flags, ws.payload) = (WHOLE, Some(payload));
-                ws.tables = lock(&self.held).tables_of((ws.source, ws.trx_id));
-                ws.neighbours = true;
+                ws.locks = Locks {
+                    tables: lock(&self.held).tables_of((ws.source, ws.trx_id)),
+                    neighbours: true,
+                    streams: Vec::new(),
+                };
             }
         }
         Ok(())

@@ -5,6 +5,7 @@
 
 mod away;
 mod nulls;
+mod refers;
 mod standing;
 
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use dromon_writeset::{Flags, Seqno, Uuid};
 
 use super::events;
 use super::holds::Point;
-use super::{Change, Copying, Db, Ddl, Entry, Inner, Owner, Stage, State, StreamId};
+use super::{Change, Copying, Db, Ddl, Entry, Inner, Owner, Stage, State, StreamId, To};
 use crate::net::lock;
 
 /// One applier thread.
@@ -346,9 +346,7 @@ impl Db {
             inner.state = State::Disconnected;
             inner.ready = false;
             inner.own = None;
-            inner
-                .locks
-                .retain(|_, o| !matches!(o, Owner::Streaming(..)));
+            inner.free_if(|o| matches!(o, Owner::Streaming(..)));
         } else {
             if inner.state == State::Joiner {
                 self.violation("a non-primary view while a copy is on its way");
@@ -430,9 +428,7 @@ impl Db {
                 self.violation(format!("a view ends {id} of {source}, on which {at} works"));
             }
             inner.disk.fragments.remove(&(source, id));
-            inner
-                .locks
-                .retain(|_, o| *o != Owner::Streaming(source, id));
+            inner.free(Owner::Streaming(source, id));
         }
         let own_gone = inner.own.is_some_and(|own| same || !members.contains(&own));
         if own_gone {
@@ -470,7 +466,7 @@ impl Db {
                 }
                 if rolls_back && inner.disk.fragments.remove(&id).is_some() {
                     let owner = Owner::Streaming(id.0, id.1);
-                    inner.locks.retain(|_, o| *o != owner);
+                    inner.free(owner);
                 }
                 if flags.pa_unsafe() && !flags.ends() {
                     Entry::Rollback(id.0, id.1)
@@ -497,7 +493,7 @@ impl Db {
         let fragment = !flags.ends();
         let (streaming, open) = {
             let (owner, inner) = (Owner::Streaming(id.0, id.1), self.lock());
-            let locked = inner.locks.values().any(|o| *o == owner);
+            let locked = inner.holds(owner);
             (owner, locked || inner.disk.fragments.contains_key(&id))
         };
         let owner = if fragment {
@@ -530,7 +526,7 @@ impl Db {
         }
         for change in &changes {
             self.pass_neighbours(owner, seqno, change.key);
-            self.lock_ordered(owner, seqno, change.key);
+            self.lock_ordered(owner, seqno, change);
         }
         let error = {
             let inner = self.lock();
@@ -614,7 +610,7 @@ impl Db {
             inner.shelved.insert(id);
             inner.adopted.remove(&id);
             let owner = Owner::Streaming(id.0, id.1);
-            inner.locks.retain(|_, o| *o != owner);
+            inner.free(owner);
         }
         self.changed.notify_all();
         self.holds.pass(Point::RolledBack);
@@ -657,7 +653,7 @@ impl Db {
         }
         changes.extend(rest);
         for change in &changes {
-            self.lock_ordered(owner, seqno, change.key);
+            self.lock_ordered(owner, seqno, change);
         }
         let ok = self.in_order(trx, meta, None, |inner| {
             inner.disk.fragments.remove(&id);
@@ -819,12 +815,15 @@ fn recover_streaming(inner: &mut Inner) {
         .fragments
         .iter()
         .filter(|((source, _), _)| Some(*source) != own)
-        .flat_map(|(id, changes)| changes.iter().map(|c| (c.key, *id)))
+        .flat_map(|(id, changes)| changes.iter().map(|c| (*c, *id)))
         .collect();
-    for (key, (source, id)) in held {
-        inner
-            .locks
-            .entry(key)
-            .or_insert(Owner::Streaming(source, id));
+    for (change, (source, id)) in held {
+        let owner = Owner::Streaming(source, id);
+        match change.to {
+            To::Value(_) => {
+                inner.locks.entry(change.key).or_insert(owner);
+            }
+            To::Same => inner.share(change.key, owner),
+        }
     }
 }

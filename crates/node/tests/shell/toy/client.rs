@@ -10,7 +10,7 @@ use dromon_writeset::{Flags, KeyType, Seqno, Uuid};
 
 use super::events;
 use super::holds::Point;
-use super::{Change, Db, Ddl, Entry, Inner, Key, Local, Owner, Stage};
+use super::{Change, Db, Ddl, Entry, Inner, Key, Local, Owner, Stage, To};
 
 /// How a transaction or statement ended for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +192,7 @@ impl Db {
         if local.stage == Stage::Executing {
             local.stage = Stage::Aborted;
             local.tables.clear();
-            inner.locks.retain(|_, o| *o != Owner::Local(id));
+            inner.free(Owner::Local(id));
         } else {
             self.bf_abort(inner, id, seqno);
         }
@@ -204,7 +204,7 @@ impl Db {
             local.stage = stage;
             local.tables.clear();
         }
-        inner.locks.retain(|_, o| *o != Owner::Local(id));
+        inner.free(Owner::Local(id));
         self.changed.notify_all();
     }
 }
@@ -245,19 +245,34 @@ impl Session {
     pub fn put(&mut self, key: Key, value: i64) -> Result<(), End> {
         self.lock(key)?;
         self.tables.insert(key.table);
-        let trx = self.handle();
-        let row = key.row.to_be_bytes();
-        let parts: [&[u8]; 3] = [b"toy", &[key.table], &row];
-        let added = self.node().append_key(&trx, &parts, KeyType::Update);
-        if added != Outcome::Ok {
-            self.db.violation(format!("append_key answered {added:?}"));
-        }
+        self.append(key, KeyType::Update);
         self.changes.push(Change {
             key,
-            value: Some(value),
+            to: To::Value(value),
         });
         self.own.insert(key, value);
         Ok(())
+    }
+
+    /// What it changes refers to a row, as a child to its parent: that has to stay as it is.
+    pub fn refers(&mut self, key: Key) -> Result<(), End> {
+        if let Err(end) = self.db.share_row(self.id, key) {
+            return Err(self.abort(end));
+        }
+        self.tables.insert(key.table);
+        self.append(key, KeyType::Reference);
+        self.changes.push(Change { key, to: To::Same });
+        Ok(())
+    }
+
+    fn append(&mut self, key: Key, key_type: KeyType) {
+        let trx = self.handle();
+        let row = key.row.to_be_bytes();
+        let parts: [&[u8]; 3] = [b"toy", &[key.table], &row];
+        let added = self.node().append_key(&trx, &parts, key_type);
+        if added != Outcome::Ok {
+            self.db.violation(format!("append_key answered {added:?}"));
+        }
     }
 
     /// As if the last row had come into a unique index besides the primary one.

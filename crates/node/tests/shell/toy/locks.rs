@@ -1,12 +1,13 @@
 //! Row and table locks, and who must give way.
 
 use std::collections::BTreeSet;
+use std::sync::MutexGuard;
 use std::time::Instant;
 
 use dromon_node::Outcome;
 use dromon_writeset::Seqno;
 
-use super::{Db, End, IDS, Inner, Key, Owner, Stage};
+use super::{Change, Db, End, IDS, Inner, Key, Owner, Stage, To};
 
 impl Inner {
     /// Who but `owner` holds what lies beside a row.
@@ -15,13 +16,69 @@ impl Inner {
         let held = next.filter_map(|k| self.locks.get(k).copied());
         held.filter(|o| *o != owner).collect()
     }
+
+    /// Who but `owner` stands in its way at a row.
+    fn in_the_way(&self, key: Key, to: To, owner: Owner) -> Vec<Owner> {
+        let has = self.locks.get(&key).into_iter();
+        let shares = match to {
+            To::Value(_) => self.shared.get(&key),
+            To::Same => None,
+        };
+        let all = has.chain(shares.into_iter().flatten()).copied();
+        all.filter(|o| *o != owner).collect()
+    }
+
+    /// `owner` needs a row to stay as it is.
+    pub(super) fn share(&mut self, key: Key, owner: Owner) {
+        let of = self.shared.entry(key).or_default();
+        if !of.contains(&owner) {
+            of.push(owner);
+        }
+    }
+
+    fn take(&mut self, key: Key, to: To, owner: Owner) {
+        match to {
+            To::Value(_) => {
+                self.locks.insert(key, owner);
+            }
+            To::Same => self.share(key, owner),
+        }
+    }
+
+    /// Whether `owner` has a row.
+    pub(super) fn holds(&self, owner: Owner) -> bool {
+        let shared = self.shared.values().flatten();
+        self.locks.values().chain(shared).any(|o| *o == owner)
+    }
+
+    /// It gives all of them back.
+    pub(super) fn free(&mut self, owner: Owner) {
+        self.free_if(|o| *o == owner);
+    }
+
+    pub(super) fn free_if(&mut self, gives_back: impl Fn(&Owner) -> bool) {
+        self.locks.retain(|_, o| !gives_back(o));
+        self.shared.retain(|_, of| {
+            of.retain(|o| !gives_back(o));
+            !of.is_empty()
+        });
+    }
 }
 
 impl Db {
     /// A client takes a row, and its table in a way that only a statement in
     /// total order isolation minds.
     pub(super) fn lock_row(&self, id: u64, key: Key) -> Result<(), End> {
-        let since = Instant::now();
+        self.take_row(id, key, To::Value(0))
+    }
+
+    /// The same, and it only needs the row to stay.
+    pub(super) fn share_row(&self, id: u64, key: Key) -> Result<(), End> {
+        self.take_row(id, key, To::Same)
+    }
+
+    fn take_row(&self, id: u64, key: Key, to: To) -> Result<(), End> {
+        let (since, owner) = (Instant::now(), Owner::Local(id));
         let mut inner = self.lock();
         loop {
             let Some(local) = inner.locals.get_mut(&id) else {
@@ -30,22 +87,21 @@ impl Db {
             if local.stage == Stage::Aborted {
                 return Err(End::Deadlock);
             }
+            if inner.locks.get(&key) == Some(&owner) {
+                return Ok(());
+            }
             let under_ddl = inner.ddl.contains(&key.table);
-            let owner = inner.locks.get(&key).copied();
-            match owner {
-                Some(Owner::Local(o)) if o == id => return Ok(()),
-                None if !under_ddl => {
-                    inner.locks.insert(key, Owner::Local(id));
-                    if let Some(local) = inner.locals.get_mut(&id) {
-                        local.tables.insert(key.table);
-                    }
-                    return Ok(());
+            let others = inner.in_the_way(key, to, owner);
+            if others.is_empty() && !under_ddl {
+                inner.take(key, to, owner);
+                if let Some(local) = inner.locals.get_mut(&id) {
+                    local.tables.insert(key.table);
                 }
-                _ => {}
+                return Ok(());
             }
             if self.hangs(since) {
                 self.violation(format!(
-                    "transaction {id} waits for {key:?}, held by {owner:?}"
+                    "transaction {id} waits for {key:?}, held by {others:?}"
                 ));
                 return Err(End::LockWait);
             }
@@ -78,20 +134,18 @@ impl Db {
                 self.violation(format!("seqno {seqno} waits beside {key:?} for ever"));
                 return;
             }
-            if streams && !std::mem::replace(&mut counted, true) {
-                inner.waited += 1;
-            }
-            inner.blocked += usize::from(streams);
-            inner = self.wait(inner);
-            inner.blocked -= usize::from(streams);
+            inner = self.wait_for_stream(inner, streams, &mut counted);
         }
     }
 
-    /// An ordered transaction takes a row. Clients give way.
-    pub(super) fn lock_ordered(&self, owner: Owner, seqno: Seqno, key: Key) {
+    /// An ordered transaction takes a row. Clients give way. The streaming transactions of others, whose
+    /// fragments came first, do not: certification lets pass who only refers to a row that such a one
+    /// changed, and who changes one that it refers to.
+    pub(super) fn lock_ordered(&self, owner: Owner, seqno: Seqno, change: &Change) {
+        let Change { key, to } = *change;
         let since = Instant::now();
         let mut asked = BTreeSet::new();
-        let mut told = false;
+        let (mut told, mut counted) = (false, false);
         let mut inner = self.lock();
         loop {
             if inner.ddl.contains(&key.table) && !told {
@@ -100,42 +154,68 @@ impl Db {
                     "seqno {seqno} runs beside a statement in isolation on its table"
                 ));
             }
-            match inner.locks.get(&key).copied() {
-                None => {
-                    inner.locks.insert(key, owner);
-                    if told {
-                        let last: Vec<_> = inner.journal.iter().rev().take(12).collect();
-                        let text = format!("seqno {seqno} got {key:?} after {last:?}");
-                        self.report.line(&self.name, &text);
-                    }
-                    return;
+            if inner.locks.get(&key) == Some(&owner) {
+                return;
+            }
+            let others = inner.in_the_way(key, to, owner);
+            if others.is_empty() {
+                inner.take(key, to, owner);
+                if told {
+                    let last: Vec<_> = inner.journal.iter().rev().take(12).collect();
+                    let text = format!("seqno {seqno} got {key:?} after {last:?}");
+                    self.report.line(&self.name, &text);
                 }
-                Some(o) if o == owner => return,
-                Some(Owner::Local(victim)) => {
-                    if asked.insert(victim) {
+                return;
+            }
+            let changed = matches!(to, To::Value(_)) && inner.locks.contains_key(&key);
+            let (mut streams, mut again) = (false, false);
+            for other in others {
+                match other {
+                    Owner::Local(victim) if asked.insert(victim) => {
                         self.bf_abort(&mut inner, victim, seqno);
-                        continue;
+                        again = true;
                     }
+                    Owner::Local(_) => {}
+                    Owner::Streaming(source, id)
+                        if id / IDS == self.n as u64 && Some(source) != inner.own =>
+                    {
+                        inner.must_end.insert((source, id));
+                    }
+                    Owner::Streaming(..) if !changed => streams = true,
+                    other if !told => {
+                        told = true;
+                        self.violation(format!(
+                            "seqno {seqno} needs {key:?}, which {other:?} holds: a dependency is missing"
+                        ));
+                    }
+                    _ => {}
                 }
-                Some(Owner::Streaming(source, id))
-                    if id / IDS == self.n as u64 && Some(source) != inner.own =>
-                {
-                    inner.must_end.insert((source, id));
-                }
-                Some(other) if !told => {
-                    told = true;
-                    self.violation(format!(
-                        "seqno {seqno} needs {key:?}, which {other:?} holds: a dependency is missing"
-                    ));
-                }
-                Some(_) => {}
+            }
+            if again {
+                continue;
             }
             if self.hangs(since) {
                 self.violation(format!("seqno {seqno} waits for {key:?} for ever"));
                 return;
             }
-            inner = self.wait(inner);
+            inner = self.wait_for_stream(inner, streams, &mut counted);
         }
+    }
+
+    /// Waits, perhaps for a stream, which is `counted` once.
+    fn wait_for_stream<'a>(
+        &self,
+        mut inner: MutexGuard<'a, Inner>,
+        streams: bool,
+        counted: &mut bool,
+    ) -> MutexGuard<'a, Inner> {
+        if streams && !std::mem::replace(counted, true) {
+            inner.waited += 1;
+        }
+        inner.blocked += usize::from(streams);
+        let mut inner = self.wait(inner);
+        inner.blocked -= usize::from(streams);
+        inner
     }
 
     /// A statement in total order isolation takes a table; everybody who uses
@@ -208,9 +288,7 @@ impl Db {
                 let _ = self.node().abort(-1, id);
             }
             inner.disk.fragments.remove(&(source, id));
-            inner
-                .locks
-                .retain(|_, o| *o != Owner::Streaming(source, id));
+            inner.free(Owner::Streaming(source, id));
         }
         self.changed.notify_all();
     }
@@ -221,7 +299,7 @@ impl Db {
     }
 
     pub(super) fn unlock_owner(&self, owner: Owner) {
-        self.lock().locks.retain(|_, o| *o != owner);
+        self.lock().free(owner);
         self.changed.notify_all();
     }
 
@@ -243,7 +321,7 @@ impl Db {
                 let streaming = local.streaming && bf >= 0;
                 local.stage = Stage::Aborted;
                 local.tables.clear();
-                inner.locks.retain(|_, o| *o != Owner::Local(victim));
+                inner.free(Owner::Local(victim));
                 if streaming {
                     self.send_rollback(inner, victim);
                 }

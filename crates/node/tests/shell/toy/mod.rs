@@ -43,7 +43,15 @@ pub fn row(row: u32) -> Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     pub key: Key,
-    pub value: Option<i64>,
+    pub to: To,
+}
+
+/// What a transaction does with a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum To {
+    Value(i64),
+    /// Nothing: a row that it changes refers to this one, which has to stay as it is.
+    Same,
 }
 
 /// A statement in total order isolation.
@@ -92,10 +100,9 @@ impl Disk {
 
     fn install(&mut self, changes: &[Change]) {
         for change in changes {
-            match change.value {
-                Some(value) => self.rows.insert(change.key, value),
-                None => self.rows.remove(&change.key),
-            };
+            if let To::Value(value) = change.to {
+                self.rows.insert(change.key, value);
+            }
         }
     }
 }
@@ -192,6 +199,8 @@ impl Entry {
 struct Inner {
     disk: Disk,
     locks: HashMap<Key, Owner>,
+    /// Rows that must stay as they are, and for whom.
+    shared: HashMap<Key, Vec<Owner>>,
     /// Tables under a statement in total order isolation.
     ddl: HashSet<u8>,
     locals: BTreeMap<u64, Local>,
@@ -232,7 +241,8 @@ struct Inner {
     /// Whoever changes such a row here needs these, too, as with a unique index: no key
     /// tells it.
     neighbours: HashMap<Key, Vec<Key>>,
-    /// Who waits for a streaming transaction because of that, and who ever did.
+    /// Who waits for a streaming transaction because of that, or where one of the two only refers to a
+    /// row, and who ever did.
     blocked: usize,
     waited: usize,
     /// The rows of unfinished streaming transactions are locked, since this connection
@@ -324,6 +334,7 @@ impl Db {
             inner: Mutex::new(Inner {
                 disk,
                 locks: HashMap::new(),
+                shared: HashMap::new(),
                 ddl: HashSet::new(),
                 locals: BTreeMap::new(),
                 state: State::Disconnected,
@@ -499,7 +510,7 @@ impl Db {
         self.lock().neighbours.entry(key).or_default().push(next);
     }
 
-    /// How many wait for a streaming transaction because of that.
+    /// How many wait for a streaming transaction because of that, or of a row that one refers to.
     pub fn blocked(&self) -> usize {
         self.lock().blocked
     }
@@ -511,7 +522,8 @@ impl Db {
 
     /// How many rows are locked.
     pub fn locked(&self) -> usize {
-        self.lock().locks.len()
+        let inner = self.lock();
+        inner.locks.len() + inner.shared.len()
     }
 
     /// The streaming transactions that it was told to roll back without a place.
@@ -549,9 +561,7 @@ impl Db {
             let _ = self.node().abort(-1, id);
             inner.disk.fragments.remove(&(source, id));
             inner.thrown.insert((source, id));
-            inner
-                .locks
-                .retain(|_, o| *o != Owner::Streaming(source, id));
+            inner.free(Owner::Streaming(source, id));
         }
     }
 
@@ -632,7 +642,11 @@ impl Db {
                     inner.finals
                 );
                 let _ = writeln!(out, "   locals {:?}", inner.locals);
-                let _ = writeln!(out, "   locks {:?} ddl {:?}", inner.locks, inner.ddl);
+                let _ = writeln!(
+                    out,
+                    "   locks {:?} shared {:?} ddl {:?}",
+                    inner.locks, inner.shared, inner.ddl
+                );
                 let _ = writeln!(out, "   fragments {:?}", inner.disk.fragments);
                 let _ = writeln!(
                     out,
