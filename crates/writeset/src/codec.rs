@@ -321,6 +321,12 @@ impl Head {
         &self.keys
     }
 
+    /// Whether who applies it looks at more rows of its tables than it names, as no index finds
+    /// those: such a one is not applied in parallel.
+    pub fn looks_around(&self) -> bool {
+        self.header.flags.pa_unsafe() && self.keys.names_by_digest()
+    }
+
     /// Size of the payload in bytes.
     pub fn payload_len(&self) -> u64 {
         self.payload_len

@@ -28,6 +28,8 @@ pub const KEYS_FORMAT: u8 = 1;
 /// The only version of it this build knows.
 pub const KEYS_VERSION: u8 = 1;
 
+/// Length of the digest by which a server names a row that has no key at all.
+const ROW_DIGEST_LEN: usize = 16;
 pub(crate) const PREAMBLE_LEN: usize = 6;
 pub(crate) const NAME_RAW_MAX: usize = 1024;
 pub(crate) const NAME_DIGEST: u16 = 0xffff;
@@ -261,6 +263,23 @@ impl Keys {
             }
         }
         keys
+    }
+
+    /// Whether a row may be named that no index finds: of these a server gives a digest of all that
+    /// they hold. (Some key of an index may be as long.)
+    pub fn names_by_digest(&self) -> bool {
+        let mut cursor = self.body();
+        for _ in 0..self.groups {
+            let Ok(group) = cursor.group() else { break };
+            for _ in 0..group.rows {
+                let Ok(row) = cursor.row() else { break };
+                let only = Cursor { all: row, at: 0 }.part();
+                if matches!(only, Ok((Part::Raw(bytes), false)) if bytes.len() == ROW_DIGEST_LEN) {
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// The tables with a key of which `counts` says so.

@@ -374,6 +374,23 @@ fn where_rows_are_made_the_write_set_tells_whether_a_secondary_key_is_named() {
 }
 
 #[test]
+fn rows_that_a_server_names_by_a_digest_are_noticed() {
+    let named = |row: &[&[u8]]| {
+        let mut keys = KeyCollector::new();
+        keys.add(&[b"d", b"t", b"\x00one"], Update).expect("a key");
+        let parts: Vec<&[u8]> = [&b"d"[..], b"u"].iter().chain(row).copied().collect();
+        keys.add(&parts, Update).expect("a key");
+        carried(&keys).keys().names_by_digest()
+    };
+    let digest = [7; 16];
+    assert!(named(&[&digest]));
+    for len in [15, 17, 40] {
+        assert!(!named(&[&vec![7; len]]), "{len}");
+    }
+    assert!(!named(&[&digest, b"more"]) && !named(&[]));
+}
+
+#[test]
 fn a_table_of_which_very_many_rows_are_only_looked_at_is_not_changed() {
     let parent = |row: &'static [u8]| [&b"d"[..], b"parent", row];
     let mut keys = KeyCollector::with_escalation(2);

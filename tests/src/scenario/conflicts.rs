@@ -7,12 +7,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use dromon_sandbox::JoinPlan;
 
 use super::floors::Floors;
 use super::{QUICK_START_MODE, ask, set_mode, set_up};
 use crate::check;
-use crate::harness::Case;
-use crate::load::{self, DEADLOCK, RECORD_CHANGED, RETRY, Writer};
+use crate::harness::{Case, JOIN_LIMIT};
+use crate::load::{self, DEADLOCK, RECORD_CHANGED, RETRY, Session, Writer};
 
 type Count = Arc<AtomicU64>;
 
@@ -24,6 +25,7 @@ fn counted(count: &Count, by: u64) {
 /// writes then would hardly ever succeed.
 const STRETCH: Duration = Duration::from_millis(400);
 const ALONE: Duration = Duration::from_millis(100);
+const STATUS_LIMIT: Duration = Duration::from_secs(10);
 
 /// Two nodes, five clients each, one row: single statements, transactions, and
 /// read-modify-write, which snapshot isolation must keep from losing updates.
@@ -232,6 +234,85 @@ pub fn foreign_keys(case: &mut Case) -> anyhow::Result<()> {
     floors.are_reached(case.options.seconds)?;
     case.note(format!(
         "{tally}; {children} children left; {}",
+        floors.words()
+    ));
+    Ok(())
+}
+
+/// Each node has one applier, and half of the clients stream: where that applier meets a lock of a stream
+/// nobody else is left to see to it. Some update parents, others insert their children, which only refers to
+/// them, and in a table without keys a row is looked for among all: certification lets all of it pass.
+pub fn one_applier(case: &mut Case) -> anyhow::Result<()> {
+    // Streams of two nodes may wait for one another, which no server sees.
+    const LOCK_WAIT: u16 = 1205;
+    const ALLOWED: &[u16] = &[DEADLOCK, RECORD_CHANGED, LOCK_WAIT];
+    const ROWS: u64 = 12;
+    let cluster = case.own_cluster(|spec| spec.appliers = 1)?;
+    cluster.start_all(JoinPlan::OneByOne, JOIN_LIMIT)?;
+    let mut first = Session::open(&case.node(0), "", 0)?;
+    first.exec(&format!("CREATE DATABASE {}", case.db))?;
+    set_mode(case, "")?;
+    set_up(
+        case,
+        &[
+            "CREATE TABLE parent (id INT PRIMARY KEY, n INT NOT NULL)",
+            "CREATE TABLE child (id BIGINT AUTO_INCREMENT PRIMARY KEY, pid INT NOT NULL, KEY (pid), \
+             FOREIGN KEY (pid) REFERENCES parent (id))",
+            "CREATE TABLE bare (id INT NOT NULL, n INT NOT NULL)",
+            "INSERT INTO parent SELECT seq, 0 FROM seq_1_to_12",
+            "INSERT INTO bare SELECT seq, 0 FROM seq_1_to_12",
+        ],
+    )?;
+    let kinds = ["parents updated", "children", "rows without a key"];
+    let counts = [(); 3].map(|()| Count::default());
+    let (mut writers, mut floors) = (Vec::new(), Floors::default());
+    for client in 0..18 {
+        let (node, streams, kind) = (client % 3, client / 3 % 2, client / 6);
+        let (count, floor) = (Arc::clone(&counts[kind]), floors.of(node, kinds[kind]));
+        writers.push(Writer::new(&case.node(node), move |s| {
+            s.exec("SET SESSION innodb_lock_wait_timeout = 3")?;
+            s.exec("SET SESSION wsrep_trx_fragment_unit = 'rows'")?;
+            s.exec(&format!("SET SESSION wsrep_trx_fragment_size = {streams}"))?;
+            // All go the same way, so that few wait for one another.
+            let first = s.rng.below(ROWS - 1) + 1;
+            let other = first + 1 + s.rng.below(ROWS - first);
+            let sql = |id| match kind {
+                0 => format!("UPDATE parent SET n = n + 1 WHERE id = {id}"),
+                1 => format!("INSERT INTO child (pid) VALUES ({id})"),
+                _ => format!("UPDATE bare SET n = n + 1 WHERE id = {id} LIMIT 1"),
+            };
+            s.transaction(|s| {
+                s.exec(&sql(first))?;
+                s.exec(&sql(other))
+            })?;
+            counted(&count, 2);
+            floor.one();
+            Ok(())
+        }));
+    }
+    let tally = load::blow(&case.db, writers, ALLOWED, case.options.seconds)?;
+    check::settled(&case.cluster(), &case.db)?;
+    let expected = counts.map(|count| count.load(Ordering::Relaxed));
+    let mut shelved = 0;
+    for node in 0..3 {
+        let (updated, born, bare): (u64, u64, u64) = ask(
+            case,
+            node,
+            "SELECT CAST(SUM(n) AS UNSIGNED), (SELECT COUNT(*) FROM child), \
+             (SELECT CAST(SUM(n) AS UNSIGNED) FROM bare) FROM parent",
+        )?;
+        ensure!(
+            [updated, born, bare] == expected,
+            "db{} has {updated} updates of parents, {born} children and {bare} updates without a key; acknowledged \
+             were {expected:?}",
+            node + 1
+        );
+        let status = case.node(node).status(STATUS_LIMIT)?;
+        shelved += status.number("wsrep_dromon_streams_shelved").unwrap_or(0);
+    }
+    floors.are_reached(case.options.seconds)?;
+    case.note(format!(
+        "{tally}; {shelved} streams shelved; {}",
         floors.words()
     ));
     Ok(())

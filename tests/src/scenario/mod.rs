@@ -82,6 +82,12 @@ pub fn all() -> Vec<Scenario> {
             conflicts::foreign_keys,
         ),
         (
+            "one_applier",
+            "one applier each, and streams at locks that others need: foreign keys, no keys; nothing stands still",
+            Own,
+            conflicts::one_applier,
+        ),
+        (
             "unique_keys",
             "REPLACE and updates on two unique secondary keys",
             Shared,

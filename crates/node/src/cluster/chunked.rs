@@ -77,6 +77,8 @@ pub struct Chunked {
     tables: OnceLock<Vec<KeyHash>>,
     /// See [`Chunked::made`].
     made: OnceLock<Vec<Made>>,
+    /// See [`Chunked::looks_around`].
+    looks_around: OnceLock<bool>,
 }
 
 /// One of the events that make up a [`Chunked`].
@@ -101,6 +103,12 @@ impl Chunked {
     pub fn made(&self) -> &[Made] {
         let made = || self.write_set.keys().made_tables();
         self.made.get_or_init(made)
+    }
+
+    /// See [`Head::looks_around`](dromon_writeset::Head::looks_around), found out once.
+    pub fn looks_around(&self) -> bool {
+        let looks = || self.write_set.looks_around();
+        *self.looks_around.get_or_init(looks)
     }
 
     /// The member it came from.
@@ -243,6 +251,7 @@ impl ClusterState {
             index,
             tables: OnceLock::new(),
             made: OnceLock::new(),
+            looks_around: OnceLock::new(),
         });
         let open = Open {
             chunked: chunked.clone(),

@@ -757,7 +757,7 @@ impl Node {
         let neighbours = lock(&self.held).meets_neighbours(chunked.made());
         Locks {
             tables: chunked.tables().to_vec(),
-            neighbours,
+            neighbours: neighbours || chunked.looks_around(),
             streams: streams.to_vec(),
         }
     }

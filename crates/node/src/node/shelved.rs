@@ -44,7 +44,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(super) struct Locks {
     /// The tables that it names; none: not known.
     pub(super) tables: Vec<KeyHash>,
-    /// Neighbours of its rows, which no key names, may be in its way.
+    /// Rows that no key of it names may be in its way: neighbours of its rows, or any of its tables.
     pub(super) neighbours: bool,
     /// Streams whose rows its keys name, by the places where they began: they are in its way.
     pub(super) streams: Vec<Seqno>,
@@ -232,7 +232,7 @@ impl Node {
         let neighbours = lock(&self.held).meets_neighbours(&made);
         Locks {
             tables: write_set.keys().named_tables(),
-            neighbours,
+            neighbours: neighbours || write_set.looks_around(),
             streams: self.streams_met_by(write_set),
         }
     }
@@ -312,7 +312,9 @@ impl Node {
         let whose: Vec<_> = streams.iter().map(whose).collect();
         let threads = self.shared().receivers;
         self.warn(&format!(
-            "the write set at seqno {waits} waits, as it seems for a lock of streaming transaction {}, and no applier thread is              left that could roll that back here (wsrep_slave_threads={threads}): this node stands still, and the others with              it. SET GLOBAL wsrep_slave_threads={} on this node ends it; so many are enough while streams are in use",
+            "the write set at seqno {waits} waits, as it seems for a lock of streaming transaction {}, and no applier \
+             thread is left that could roll that back here (wsrep_slave_threads={threads}): this node stands still, and \
+             the others with it. SET GLOBAL wsrep_slave_threads={} on this node ends it; leave it so while clients stream",
             whose.join(", "),
             threads + 1
         ));
@@ -484,7 +486,7 @@ impl Node {
         self.counters.streams_shelved.fetch_add(1, Relaxed);
         self.note(&format!(
             "{whose}, which has come in fragments since seqno {}: shelved here, as the write set at seqno {waits} needs a \
-             lock of it that no key names. It is rolled back in this database alone and applied whole at its end; until \
+             lock of it, or may need one. It is rolled back in this database alone and applied whole at its end; until \
              then writers of this node wait for its tables",
             leaving.first
         ));

@@ -7,6 +7,7 @@ mod away;
 mod nulls;
 mod refers;
 mod standing;
+mod unkeyed;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -79,6 +79,8 @@ pub struct Session {
     pub wide: usize,
     /// Its data cannot be kept, and its server does not look at that.
     pub is_refused: bool,
+    /// It is not to be applied in parallel.
+    pub is_serial: bool,
     /// Its server drops the provider's object at its end, and does not release it.
     pub forgets: bool,
     ended: bool,
@@ -114,6 +116,7 @@ impl Db {
             padding: 0,
             wide: 0,
             is_refused: false,
+            is_serial: false,
             forgets: false,
             ended: false,
         }
@@ -263,6 +266,14 @@ impl Session {
         self.append(key, KeyType::Reference);
         self.changes.push(Change { key, to: To::Same });
         Ok(())
+    }
+
+    /// As if the last row had no key, and so a digest in its place.
+    pub fn add_digest(&mut self, key: Key) {
+        let trx = self.handle();
+        let parts: [&[u8]; 3] = [b"toy", &[key.table], &[key.row as u8; 16]];
+        let added = self.node().append_key(&trx, &parts, KeyType::Update);
+        assert_eq!(added, Outcome::Ok);
     }
 
     fn append(&mut self, key: Key, key_type: KeyType) {
@@ -584,7 +595,10 @@ impl Session {
             let changes = std::mem::take(&mut self.changes);
             let mut data = events::encode_wide(&changes, self.wide);
             data.extend(events::padding(self.padding));
-            (WHOLE, data)
+            match self.is_serial {
+                true => (WHOLE | Flags::PA_UNSAFE, data),
+                false => (WHOLE, data),
+            }
         };
         let (outcome, meta) = self.certify(&trx, flags, &data);
         match outcome {
