@@ -606,6 +606,13 @@ mod tests {
         assert_eq!(flow.stats().waiting_for, ["n2"]);
         assert!(flow.lacks_log(&b) && !flow.lacks_log(&a));
         assert_eq!(lacks(5, 100), (false, true, false, false));
+        // Small ones that are let go each time may keep it there for ever.
+        flow.lock().lags.payloads_waited(&b);
+        assert!(!flow.holds_payloads());
+        assert_eq!(lacks(5, 101), (true, true, true, false));
+        assert_eq!(lacks(5, 100), (false, false, false, false));
+        assert_eq!(lacks(5, 50), (false, false, false, false));
+        assert_eq!(lacks(5, 100), (false, true, false, false));
         // For a moment more it may have been away.
         assert_eq!(lacks(6, 101), (true, true, true, false));
         flow.lock().lags.stands(&b);

@@ -266,6 +266,7 @@ impl Node {
         self.status_changed(&status);
         self.follow_database();
         self.look_at_log(&status);
+        self.look_not_alone();
         self.tell_progress();
         self.tell_standing();
         self.flow.expire();

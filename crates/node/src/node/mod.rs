@@ -685,6 +685,8 @@ pub struct Node {
     slow: Mutex<(Quarantine, Option<Instant>)>,
     /// The same account of this node itself, as the others keep it.
     own_slow: Mutex<Quarantine>,
+    /// Bytes of log that others have delivered, and this node has not; an estimate.
+    own_lack: AtomicU64,
     /// Who needs much log, and when that was looked at.
     holders: Mutex<(Holders, Option<Instant>)>,
     counters: Counters,

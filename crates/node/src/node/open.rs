@@ -9,6 +9,7 @@ use dromon_writeset::Uuid;
 
 use super::chunks::Chunks;
 use super::duties::Timings;
+use super::service::Job;
 use super::{Counters, Delivered, Engines, Node, Pending, Phase, Setup, Shared, lock};
 use crate::closed::ClosedTables;
 use crate::database::Database;
@@ -166,6 +167,7 @@ impl Node {
             flow: Flow::default(),
             slow: Mutex::default(),
             own_slow: Mutex::default(),
+            own_lack: AtomicU64::new(0),
             holders: Mutex::default(),
             counters: Counters::default(),
             progress_number: AtomicU64::new(0),
@@ -444,6 +446,34 @@ impl Node {
             });
         }
         self.save_view_file();
+    }
+
+    /// Others are there, and this node may not found a cluster alone any more: that is not to wait for an
+    /// applier, which may stand behind a pause or a statement when the view comes.
+    pub(super) fn look_not_alone(&self) {
+        if self.phase() != Phase::Joined || self.others().is_empty() || !self.shared().brought_up {
+            return;
+        }
+        // Whoever writes it may wait for a disk.
+        let flagged = self.state_file.try_lock().is_ok_and(|file| {
+            let file = file.as_ref();
+            file.is_some_and(|f| f.state().safe_to_bootstrap)
+        });
+        if flagged && let Some(services) = self.services() {
+            // A full queue only delays this.
+            let _ = services.try_send(Job::NotAlone);
+        }
+    }
+
+    /// See [`Node::look_not_alone`]. On the service thread.
+    pub(super) fn save_not_alone(&self) {
+        self.save_if(|saved| {
+            let untrue = saved.safe_to_bootstrap && !self.others().is_empty();
+            untrue.then_some(GraState {
+                safe_to_bootstrap: false,
+                ..saved
+            })
+        });
     }
 
     /// `gvwstate.dat`: the primary view, for tools and for whoever looks after a crash.

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{TrySendError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,10 +17,10 @@ use super::{Node, Phase, lock};
 use crate::cluster::{ClusterState, Member, MemberState};
 use crate::durable::Held;
 use crate::holders;
-use crate::lags::Lacks;
+use crate::lags::{Lacks, place_of};
 use crate::messages::Progress;
 use crate::options::SlowNode;
-use crate::quarantine::{Change, PATIENCE};
+use crate::quarantine::{Change, PATIENCE, Seen as Slow};
 use crate::retention::{self, Limits, Need};
 
 /// So much log is kept for an open streaming transaction that might have to be shelved,
@@ -252,21 +253,20 @@ impl Node {
             .iter()
             .map(|r| &r.progress)
             .filter(|p| p.uuid != own);
-        let at: Vec<_> = {
+        let marks: Vec<_> = {
+            let marks = lock(&self.checkpoints);
+            marks.iter().map(|m| (m.index, m.seqno)).collect()
+        };
+        let (at, here, oldest) = {
             let delivered = lock(&self.delivered);
             let here = (delivered.index, delivered.seqno);
-            // Older than what is remembered: at least so much.
-            let index = |ordered| {
-                let behind = delivered.recent.partition_point(|(_, s)| *s <= ordered);
-                let pair = delivered.recent.get(behind.saturating_sub(1));
-                pair.map_or(here.0, |(index, _)| *index)
-            };
             let up_to = |p: &Progress| match p.ordered >= here.1 {
                 true => here.0,
-                false => index(p.ordered),
+                false => place_of(&delivered.recent, &marks, p.ordered).unwrap_or(here.0),
             };
-            said.map(|p| (p.uuid, p.ordered, up_to(p), here.0))
-                .collect()
+            let at: Vec<_> = said.map(|p| (p.uuid, p.ordered, up_to(p))).collect();
+            let oldest = delivered.recent.front().copied();
+            (at, here, oldest.unwrap_or(here))
         };
         let lacks = |from: u64, to: u64| match from < to {
             true => {
@@ -274,10 +274,15 @@ impl Node {
             }
             false => 0,
         };
-        let lacks = at.into_iter().map(|(uuid, ordered, from, to)| Lacks {
+        // What it lacks itself is not in its log: as many bytes for a seqno as of late.
+        let ahead = at.iter().map(|(_, ordered, _)| ordered - here.1).max();
+        let each = lacks(oldest.0, here.0) as f64 / (here.1 - oldest.1).max(1) as f64;
+        let own_lack = ahead.map_or(0.0, |n| n.max(0) as f64 * each) as u64;
+        self.own_lack.store(own_lack, Relaxed);
+        let lacks = at.into_iter().map(|(uuid, ordered, from)| Lacks {
             uuid,
             ordered,
-            bytes: lacks(from, to),
+            bytes: lacks(from, here.0),
         });
         let lacks: Vec<_> = lacks.collect();
         self.flow.set_lacks(&lacks, self.log_limits().lag());
@@ -303,15 +308,26 @@ impl Node {
         };
         // While it catches up it is not Synced, and nobody with quarantine waits for it.
         let itself = seen.iter().copied().filter(|s| s.uuid == own && is_synced);
+        let (own_lack, lag) = (self.own_lack.load(Relaxed), self.log_limits().lag());
+        let lacks_log = own_lack > lag;
+        let itself = itself.map(|s| Slow {
+            holds: s.holds || lacks_log,
+            caught_up: s.caught_up && own_lack <= lag / 4,
+            ..s
+        });
         let itself: Vec<_> = itself.collect();
         let own_changes = lock(&self.own_slow).look(passed, &itself);
         for change in own_changes {
             match change {
                 Change::Slow(_) => self.warn(&format!(
-                    "this node has kept the others' writers waiting for {} s: it applies too slowly. Those with \
+                    "this node has kept the others' writers waiting for {} s: {}. Those with \
                      dromon.slow_node=quarantine do not wait for it any more until it has caught up; it is Synced all the \
                      while, and reads here are old unless they wait (wsrep_sync_wait)",
-                    PATIENCE.as_secs()
+                    PATIENCE.as_secs(),
+                    match lacks_log {
+                        true => "its log, or the way to it, takes less than the cluster writes",
+                        false => "it applies too slowly",
+                    }
                 )),
                 Change::CaughtUp(_) => self.note("this node has caught up with the others' writers"),
             }

@@ -34,6 +34,8 @@ pub(super) enum Job {
     },
     /// No majority for long: maybe the others went on without this node.
     Seek,
+    /// Others may go on without this node from now on.
+    NotAlone,
     Stop,
 }
 
@@ -71,6 +73,10 @@ impl Node {
             }
             Job::Seek => {
                 self.seek_primary();
+                true
+            }
+            Job::NotAlone => {
+                self.save_not_alone();
                 true
             }
             Job::Stop => false,

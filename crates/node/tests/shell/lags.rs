@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::toy::{Db, row};
 use crate::world::{World, run};
@@ -91,18 +91,48 @@ fn writers_go_at_its_pace_before_it_lacks_too_much() {
     });
 }
 
+/// Small ones keep the slow one between half of what it may lack and all of it.
+#[test]
+fn a_large_payload_has_its_turn_beside_small_ones() {
+    run(3, "gcache.size=1M", LIMIT, |world| {
+        let (leader, slow) = narrow(world);
+        let writer = Writer::begin(&world.db(leader));
+        let name = world.db(slow).name.clone();
+        world.until("it is waited for", || {
+            world.db(leader).stat("dromon_waiting_for") == name
+        });
+        let mut large = world.db(leader).begin();
+        large.put(row(5000), 1).expect("a free row");
+        large.wide = 600_000;
+        let client = std::thread::spawn(move || large.commit());
+        let began = Instant::now();
+        world.until("it is committed", || client.is_finished());
+        assert!(client.join().expect("no panic").is_committed());
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(20), "{took:?}");
+        writer.end();
+        world
+            .net
+            .narrow(&[World::addr(leader)], &World::addr(slow), 1 << 30);
+        world.settle();
+    });
+}
+
 /// Nobody waits for it, and the log of the others is not to grow for ever.
 #[test]
 fn who_is_not_waited_for_and_falls_behind_is_evicted() {
     let options = "gcache.size=1M;dromon.log_max=5M;dromon.slow_node=quarantine;\
                    evs.suspect_timeout=PT2S;evs.inactive_timeout=PT3S";
     run(3, options, LIMIT, |world| {
-        let (leader, _) = narrow(world);
+        let (leader, slow) = narrow(world);
         let writer = Writer::begin(&world.db(leader));
         world.until("it is in quarantine", || {
             world
                 .report
                 .said("takes less than the cluster writes: it is in quarantine")
+        });
+        world.until("it says so itself", || {
+            world.db(slow).stat("dromon_slow") == "true"
         });
         let why = "more than is kept for a member (gcache.size and dromon.log_max), and has come no nearer for 12 s";
         world.until("it is evicted", || world.report.said(why));

@@ -152,6 +152,30 @@ fn all_leave_and_the_last_one_founds_again() {
     });
 }
 
+/// The view waits behind a pause, and those whom it brings may go on without this node.
+#[test]
+fn a_paused_node_that_others_join_may_not_found_any_more() {
+    run(2, "", LIMIT, |world| {
+        let flagged = || world.state_file(1).contains("safe_to_bootstrap: 1");
+        let (first, other) = (world.db(1), world.db(2));
+        other.disconnect();
+        world.until("it may found", flagged);
+        let at = first.node().pause().expect("it is a member");
+        std::thread::scope(|scope| {
+            let joiner = scope.spawn(|| other.connect(&World::url(), false));
+            world.until("it votes", || first.count("dromon_voters") == 2);
+            world.until("the flag is taken back", || !flagged());
+            let file = world.state_file(1);
+            assert!(file.contains(&format!("seqno:   {at}")), "{file}");
+            first.node().resume();
+            let joined = joiner.join().expect("no panic");
+            joined.expect("by the log");
+        });
+        assert!(!flagged());
+        world.settle();
+    });
+}
+
 /// All are told at once, and one still applies while the others leave behind it.
 #[test]
 fn of_all_that_leave_at_once_one_may_found() {
