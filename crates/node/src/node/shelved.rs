@@ -24,7 +24,7 @@ use crate::database::{Applied, Applier, Meta, Outcome};
 use crate::held::{HeldRows, Share, StreamId};
 use crate::lacking::StreamNote;
 use crate::messages::Position;
-use crate::spool::PieceFiles;
+use crate::spool::{PieceFiles, SPOOL_ABOVE};
 use crate::trx::Trx;
 
 /// To the server this is a write set that failed: it moves the position, and no more.
@@ -484,12 +484,16 @@ impl Node {
         }
         self.held_changed.notify_all();
         self.counters.streams_shelved.fetch_add(1, Relaxed);
-        self.note(&format!(
-            "{whose}, which has come in fragments since seqno {}: shelved here, as the write set at seqno {waits} needs a \
-             lock of it, or may need one. It is rolled back in this database alone and applied whole at its end; until \
-             then writers of this node wait for its tables",
-            leaving.first
-        ));
+        // There may be very many of them.
+        if lock(&self.told).again("shelved", Instant::now()) {
+            self.note(&format!(
+                "{whose}, which has come in fragments since seqno {}: shelved here, as the write set at seqno {waits} needs \
+                 a lock of it, or may need one. It is rolled back in this database alone and applied whole at its end; \
+                 until then writers of this node wait for its tables. (Others within a minute are not told one by one: \
+                 wsrep_dromon_streams_shelved counts them.)",
+                leaving.first
+            ));
+        }
         exit
     }
 
@@ -601,11 +605,14 @@ impl Node {
                 }
                 append(&end)?;
                 let payload = files.read(key).map_err(|e| e.to_string())?;
-                self.note(&format!(
-                    "{}, shelved here: its {:.1} MB are applied whole at its end, seqno {seqno}",
-                    self.whose_transaction(ws.source, ws.trx_id, ws.conn_id),
-                    payload.len() as f64 / 1e6
-                ));
+                let takes_time = payload.len() > SPOOL_ABOVE;
+                if takes_time || lock(&self.told).again("applied whole", Instant::now()) {
+                    self.note(&format!(
+                        "{}, shelved here: its {:.1} MB are applied whole at its end, seqno {seqno}",
+                        self.whose_transaction(ws.source, ws.trx_id, ws.conn_id),
+                        payload.len() as f64 / 1e6
+                    ));
+                }
                 (ws.flags, ws.payload) = (WHOLE, Some(payload));
                 ws.locks = Locks {
                     tables: lock(&self.held).tables_of((ws.source, ws.trx_id)),
