@@ -75,7 +75,15 @@ impl WsrepStatus {
     /// Synced, ready and in the primary component: clients may use it.
     #[must_use]
     pub fn is_usable(&self) -> bool {
-        self.is_primary() && self.state() == "Synced" && self.get("wsrep_ready") == "ON"
+        self.is_writable() && self.state() == "Synced"
+    }
+
+    /// It takes writes, though it may not be one to choose for them: a donor, or one that is
+    /// desynced, is not waited for.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        let state = ["Synced", "Donor/Desynced"].contains(&self.state());
+        self.is_primary() && state && self.get("wsrep_ready") == "ON"
     }
 }
 
@@ -170,7 +178,8 @@ impl ClusterStatus {
     /// Draws the conclusion from the nodes' answers.
     #[must_use]
     pub fn judge(nodes: Vec<NodeStatus>, witness: Option<WitnessStatus>) -> Self {
-        let usable = usable(&nodes);
+        let primary = primary(&nodes);
+        let writable = primary.iter().filter(|(_, s)| s.is_writable()).count();
         let mut faults: Vec<String> = nodes.iter().flat_map(faults_of).collect();
         let count = nodes.len();
         faults.extend(witness.iter().filter_map(fault_of_witness));
@@ -181,7 +190,7 @@ impl ClusterStatus {
             None => "",
         };
         let joined = |parts: &[String]| parts.join("; ");
-        let views = views(&usable);
+        let views = views(&primary);
         if views.len() > 1 {
             faults.push(format!(
                 "the nodes do not know the same members: {}. Some may lag behind; look again, and stop writing if it stays",
@@ -189,7 +198,7 @@ impl ClusterStatus {
             ));
         }
         let differs: Vec<String> = nodes.iter().filter_map(difference).collect();
-        let (verdict, sentence) = if let Some(split) = disagreement(&usable) {
+        let (verdict, sentence) = if let Some(split) = disagreement(&primary) {
             (
                 Verdict::Bad,
                 format!("the nodes disagree: {split}. Stop writing and compare their data"),
@@ -213,7 +222,7 @@ impl ClusterStatus {
                     joined(&differs)
                 ),
             )
-        } else if usable.is_empty() {
+        } else if writable == 0 {
             (
                 Verdict::Bad,
                 format!("no node can be written to: {}", joined(&faults)),
@@ -222,13 +231,12 @@ impl ClusterStatus {
             (
                 Verdict::Degraded,
                 format!(
-                    "writable on {} of {count} nodes: {}",
-                    usable.len(),
+                    "writable on {writable} of {count} nodes: {}",
                     joined(&faults)
                 ),
             )
         } else if let Some((name, status)) =
-            usable.iter().find(|(_, s)| s.size() != as_i64(members))
+            primary.iter().find(|(_, s)| s.size() != as_i64(members))
         {
             let text = format!(
                 "writable, but {name} sees a cluster of {} where {count} nodes{beside} run",
@@ -236,7 +244,7 @@ impl ClusterStatus {
             );
             (Verdict::Degraded, text)
         } else {
-            let slowest = usable
+            let slowest = primary
                 .iter()
                 .max_by_key(|(_, s)| s.number("wsrep_local_recv_queue").unwrap_or(0));
             let lag = slowest
@@ -248,7 +256,7 @@ impl ClusterStatus {
                     )
                 })
                 .unwrap_or_default();
-            let throttled = usable
+            let throttled = primary
                 .iter()
                 .any(|(_, s)| s.get("wsrep_flow_control_active") == "true");
             let pace = if throttled {
@@ -281,9 +289,9 @@ fn as_i64(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-fn disagreement(usable: &[(&str, &WsrepStatus)]) -> Option<String> {
-    let (first, reference) = usable.first()?;
-    let other = usable.iter().find(|(_, s)| {
+fn disagreement(primary: &[(&str, &WsrepStatus)]) -> Option<String> {
+    let (first, reference) = primary.first()?;
+    let other = primary.iter().find(|(_, s)| {
         s.get("wsrep_cluster_state_uuid") != reference.get("wsrep_cluster_state_uuid")
     })?;
     Some(format!(
@@ -292,17 +300,19 @@ fn disagreement(usable: &[(&str, &WsrepStatus)]) -> Option<String> {
     ))
 }
 
-/// Whether usable nodes name different members. It may be for a moment only, as they do
+/// Whether nodes that are primary name different members. It may be for a moment only, as they do
 /// not hear of a change at once.
 pub(crate) fn members_differ(nodes: &[NodeStatus]) -> bool {
-    views(&usable(nodes)).len() > 1
+    views(&primary(nodes)).len() > 1
 }
 
-fn usable(nodes: &[NodeStatus]) -> Vec<(&str, &WsrepStatus)> {
-    let answers = nodes.iter();
-    answers
-        .filter_map(|n| Some((n.name.as_str(), n.usable()?)))
-        .collect()
+/// The nodes in a primary component, whatever their state: each vouches for what it says of the
+/// members, and a donor of another component takes writes too.
+fn primary(nodes: &[NodeStatus]) -> Vec<(&str, &WsrepStatus)> {
+    let answers = nodes
+        .iter()
+        .filter_map(|n| Some((n.name.as_str(), n.wsrep.as_ref()?)));
+    answers.filter(|(_, s)| s.is_primary()).collect()
 }
 
 /// Nodes that name the same members.
@@ -337,8 +347,8 @@ impl View<'_> {
     }
 }
 
-/// The usable nodes by the members they name; servers that do not number them are not compared.
-fn views<'a>(usable: &[(&'a str, &'a WsrepStatus)]) -> Vec<View<'a>> {
+/// These nodes by the members they name; servers that do not number them are not compared.
+fn views<'a>(primary: &[(&'a str, &'a WsrepStatus)]) -> Vec<View<'a>> {
     let key = |s: &'a WsrepStatus| {
         let names = [
             "wsrep_cluster_conf_id",
@@ -348,7 +358,7 @@ fn views<'a>(usable: &[(&'a str, &'a WsrepStatus)]) -> Vec<View<'a>> {
         names.map(|name| s.get(name))
     };
     let mut views: Vec<View<'a>> = Vec::new();
-    for &(name, status) in usable.iter().filter(|(_, s)| !key(s)[0].is_empty()) {
+    for &(name, status) in primary.iter().filter(|(_, s)| !key(s)[0].is_empty()) {
         match views.iter_mut().find(|v| key(v.nodes[0].1) == key(status)) {
             Some(view) => view.nodes.push((name, status)),
             None => views.push(View {
@@ -533,7 +543,23 @@ mod tests {
             (
                 running(&[("wsrep_local_state_comment", "Donor/Desynced")]),
                 Verdict::Degraded,
+                "writable on 3 of 3 nodes: db3 is Donor/Desynced",
+            ),
+            (
+                running(&[
+                    ("wsrep_local_state_comment", "Donor/Desynced"),
+                    ("wsrep_ready", "OFF"),
+                ]),
+                Verdict::Degraded,
                 "writable on 2 of 3 nodes: db3 is Donor/Desynced",
+            ),
+            (
+                running(&[
+                    ("wsrep_local_state_comment", "Donor/Desynced"),
+                    ("wsrep_cluster_state_uuid", "b"),
+                ]),
+                Verdict::Bad,
+                "the nodes disagree: db1 and db3 follow different histories. Stop writing and compare their data",
             ),
             (
                 running(&[
@@ -608,6 +634,15 @@ mod tests {
                 (verdict, sentence)
             );
         }
+        let donor = running(&[("wsrep_local_state_comment", "Donor/Desynced")]);
+        let alone = ClusterStatus::judge(vec![donor], None);
+        assert_eq!(
+            (alone.verdict, alone.sentence.as_str()),
+            (
+                Verdict::Degraded,
+                "writable on 1 of 1 nodes: db3 is Donor/Desynced"
+            )
+        );
         let all_gone = ClusterStatus::judge(vec![node("db1", ProcessView::Died, None)], None);
         assert_eq!(all_gone.verdict, Verdict::Bad);
         assert_eq!(
@@ -654,6 +689,19 @@ mod tests {
             &with("2", "5", "h:2,h:3", "1"),
         ]);
         assert_eq!(verdict, Verdict::Bad, "{said}");
+        // A donor, or one that is desynced, takes writes too.
+        let mut donor = with("1", "5", "h:1", "0").to_vec();
+        donor.push(("wsrep_local_state_comment", "Donor/Desynced"));
+        let (verdict, said, differ) = judge([
+            &donor,
+            &with("2", "4", "h:2,h:3", "0"),
+            &with("2", "4", "h:2,h:3", "1"),
+        ]);
+        assert_eq!((verdict, differ), (Verdict::Bad, true), "{said}");
+        assert!(
+            said.starts_with("two primary components: {db1}, {db2, db3}; stop writing"),
+            "{said}"
+        );
         // db3 has not applied up to the view in which db1 came.
         let (verdict, said, differ) = judge([
             &with("3", "5", "h:1,h:2,h:3", "0"),
