@@ -52,7 +52,7 @@ mod yielding;
 pub use database::{Applied, Applier, Database, Level, Meta, Outcome, Standing, View, ViewMember};
 pub use messages::Position;
 pub use node::{
-    Aside, AskError, ConnectError, EngineError, Engines, FINISH, ISOLATED, LogSummary, Node,
-    OpenError, Phase, Setup,
+    ASK_ENGINE, Aside, AskError, ConnectError, EngineError, Engines, FINISH, ISOLATED, LogSummary,
+    Node, OpenError, Phase, Setup,
 };
 pub use trx::Trx;

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dromon_node::Position;
+use dromon_node::{ASK_ENGINE, Position};
 
 use crate::notify::ServiceManager;
 
@@ -47,11 +47,7 @@ pub(crate) fn position(
     manager: &ServiceManager,
 ) -> Result<Position, String> {
     if engine_runs() {
-        return Err(
-            "it runs already (wsrep_sst_method=mysqldump needs it), so that nobody else can look. Start the \
-             server with the position that galera_recovery gives"
-                .into(),
-        );
+        return Err(runs_already());
     }
     let exe = fs::read_link("/proc/self/exe").map_err(|e| format!("the server's binary: {e}"))?;
     let cmdline =
@@ -93,6 +89,14 @@ pub(crate) fn position(
         }
         _ => outcome,
     }
+}
+
+/// What is said where nobody can look.
+fn runs_already() -> String {
+    format!(
+        "it runs already (wsrep_sst_method=mysqldump needs it), so that nobody else can look. Stop the server, run \
+         '{ASK_ENGINE}' and start it with --wsrep-start-position=<the recovered position>"
+    )
 }
 
 /// Whether this process has opened the files of the storage engine.
@@ -233,6 +237,12 @@ mod tests {
         assert_eq!(last_error("0 [ERROR] Aborting\n"), "Aborting");
         assert_eq!(last_error("Killed\n"), "Killed");
         assert_eq!(last_error(""), "it ended without a word");
+    }
+
+    #[test]
+    fn an_engine_that_runs_is_asked_without_its_binary_log_too() {
+        let said = runs_already();
+        assert!(said.contains("--wsrep-recover --skip-log-bin"), "{said}");
     }
 
     #[test]

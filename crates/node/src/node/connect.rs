@@ -5,258 +5,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use dromon_order::{EngineConfig, LogId, NodeHandler, Order, Start};
+use dromon_order::{EngineConfig, NodeHandler, Order, Start};
 use dromon_writeset::{Seqno, Uuid};
 
-use super::alone::named;
+use super::connect_error::ONLY_PLACE;
 use super::duties::{Handler, Timings};
 pub(super) use super::ids::{incarnation_uuid, random_u64, random_uuid};
 use super::linked::{has_moved, missing, unlinked};
-use super::open::COPY_ASKED;
 use super::search::Unanswered;
-use super::{Delivered, EngineError, Node, Pending, Phase, Shared, lock};
+use super::{ConnectError, Delivered, EngineError, Node, Pending, Phase, Shared, lock};
 use crate::cluster::ClusterState;
 use crate::digests::Digests;
 use crate::electors::Weighing;
 use crate::messages::{Answer, Control, Join, Need, Position, Request, encode, kind};
-use crate::options::{AddressError, ClusterAddress, HostPort, OptionError, Settings};
+use crate::options::{ClusterAddress, HostPort, Settings};
 use crate::retention::Mark;
 
 /// What those who were found at another address have to link up, before this node may be forced
 /// to go on without them.
 const FOR_LINKS: Duration = Duration::from_secs(10);
-
-/// What to do about a damaged log.
-const ONLY_PLACE: &str = "It may be the only place of what was acknowledged last. Start the other nodes first, then \
-                          this one as usual (without --wsrep-new-cluster): once they form a primary component, it sets \
-                          its log aside by itself and takes a full copy. Only if no other node is left: keep a copy of \
-                          the dromon-*.log files, move them away and found the cluster here; it goes on with what its \
-                          storage engine has";
-
-/// The node could not get into the cluster.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// A file of encryption or secret cannot be used.
-    #[error("{0}")]
-    Security(String),
-    /// The cluster address is malformed.
-    #[error("wsrep_cluster_address: {0}")]
-    Address(#[from] AddressError),
-    /// An option in it is wrong.
-    #[error("wsrep_cluster_address: {0}")]
-    Option(#[from] OptionError),
-    /// A witness was told to found a cluster.
-    #[error(
-        "a witness has no data and cannot found a cluster. Nothing was changed. Name the data nodes in its address, for \
-         example gcomm://10.0.0.1,10.0.0.2; the first data node founds the cluster (--wsrep-new-cluster)"
-    )]
-    NothingToFound,
-    /// Already connected.
-    #[error("this node is connected already; it must leave first")]
-    Connected,
-    /// Founding a new cluster here may lose data.
-    #[error(
-        "It may not be safe to bootstrap the cluster from this node. It was not the last one to leave the cluster \
-         and may not contain all the updates. To force cluster bootstrap with this node, edit the grastate.dat file \
-         manually and set safe_to_bootstrap to 1 .{}", rather(.named)
-    )]
-    NotSafe {
-        /// The others that the own log names.
-        named: Vec<String>,
-    },
-    /// Nobody knows what the database contains.
-    #[error(
-        "the data directory belongs to history {history}, but its position is unknown after a crash. Nothing was \
-         changed. Run 'mariadbd --wsrep-recover' on it (systemd's galera_recovery does), then start with \
-         --wsrep-start-position=<the recovered position>"
-    )]
-    UnknownPosition {
-        /// The history in the state file.
-        history: Uuid,
-    },
-    /// The state file and the storage engine speak of different data.
-    #[error(
-        "grastate.dat says that the data here belongs to history {file}, but the storage engine stands at {engine}: a \
-         cluster founded here would pass one off as the other. Nothing was changed. Write uuid: {} into grastate.dat \
-         (or remove the file: then the engine's word counts) and start again; to take a full copy of a running \
-         cluster instead, start without --wsrep-new-cluster", .engine.history
-    )]
-    OtherData {
-        /// The history in the state file.
-        file: Uuid,
-        /// What the engine says.
-        engine: Position,
-    },
-    /// The state file says that the data is not whole, and founding was asked for.
-    #[error(
-        "grastate.dat has no history (uuid 00000000-…): a full copy did not come to its end here, or this node's data \
-         differed from the others'. safe_to_bootstrap: 1 does not change that, so no cluster is founded: it could lack \
-         transactions that were acknowledged. Nothing was changed. If this node was the last one to stop, or is all \
-         that is left, keep a copy of its data and of its dromon-*.log files, look in its log for what it said when it \
-         left, and remove grastate.dat: then the storage engine's word counts. Otherwise found the cluster on the node \
-         that stopped last of those whose grastate.dat has a uuid, and start this one without --wsrep-new-cluster"
-    )]
-    NoUsableData,
-    /// Founding was asked for, and another node's log has more.
-    #[error(
-        "safe_to_bootstrap is 1 in grastate.dat, but {addr}, which this node's log names as a member, runs and has \
-         more of the log ({}; here {}): a cluster founded here could lose transactions \
-         that were acknowledged. Nothing was changed. Start this node without --wsrep-new-cluster: the logs of a \
-         majority form the cluster again by themselves. If a majority of the nodes is gone for good, stop that node \
-         and found the cluster there (safe_to_bootstrap: 1 in its grastate.dat, galera_new_cluster), then start this \
-         one as usual",
-        named(*.theirs), named(*.ours)
-    )]
-    MoreElsewhere {
-        /// Who has more.
-        addr: String,
-        /// The last entry there.
-        theirs: LogId,
-        /// And here.
-        ours: LogId,
-    },
-    /// Founding was asked for, and a member may be there that cannot be asked.
-    #[error(
-        "safe_to_bootstrap is 1 in grastate.dat, but {0}. Nothing was changed. Started without --wsrep-new-cluster, this \
-         node goes on with the others as soon as a majority of the logs is there"
-    )]
-    Untold(String),
-    /// Founding was asked for, too few of the others answer, and the flag alone is not to do.
-    #[error(
-        "safe_to_bootstrap is 1 in grastate.dat, but this node's log names other voters ({}), of which too few answer \
-         for a majority of the logs, and dromon.found_alone=no forbids to go on without them: they may have \
-         transactions that were acknowledged and are not here. Nothing was changed. Start all nodes as usual, this one \
-         too, without --wsrep-new-cluster: the logs of a majority form the cluster by themselves. Only if most of them \
-         are gone for good, start this one with dromon.found_alone=yes and --wsrep-new-cluster", .0.join(", ")
-    )]
-    TooFewAnswer(Vec<String>),
-    /// The ordering engine did not start.
-    #[error("the ordering engine did not start: {0}")]
-    Engine(String),
-    /// The own log is damaged; the others may have what it had.
-    #[error("this node's log is damaged: {0} {only}", only = ONLY_PLACE)]
-    Damaged(String),
-    /// The same, and no others are there.
-    #[error(
-        "this node's log is damaged, and no primary component of other nodes was reached within {seconds} s: \
-         {missing}. It may be the only place of what was acknowledged last, so nothing was changed. Start the other \
-         nodes first: once they form a primary component, this node sets its log aside by itself and takes a full \
-         copy. The damage: {damage}"
-    )]
-    DamagedAlone {
-        /// How long was tried.
-        seconds: u64,
-        /// What each address said last.
-        missing: String,
-        /// What is wrong with the log.
-        damage: String,
-    },
-    /// All who were asked answered that this node will never get in, or it cannot go on here.
-    #[error("{0}")]
-    Refused(String),
-    /// There is nobody to ask.
-    #[error(
-        "wsrep_cluster_address names only this node itself ({own}), so there is no other node to join. Nothing was \
-         changed. Name the other nodes there; to found a new cluster on this one, start it with --wsrep-new-cluster \
-         (galera_new_cluster does)"
-    )]
-    OnlyItself {
-        /// What the list says.
-        own: String,
-    },
-    /// Nobody answered in time.
-    #[error(
-        "failed to reach primary view within {seconds} s: {missing}. Nothing was changed here. {next}"
-    )]
-    NoPrimary {
-        /// How long was tried.
-        seconds: u64,
-        /// What each address said last.
-        missing: String,
-        /// What to do now.
-        next: &'static str,
-    },
-    /// The database is ahead of the log it should follow.
-    #[error(
-        "the database stands at seqno {position}, but the cluster's log ends at {last} in the same history: joining \
-         would undo transactions. Nothing was changed. To give up what only this database has, {asked} and start it again: it \
-         takes a full copy. Keep the dromon-*.log files, which tell what that is", asked = COPY_ASKED
-    )]
-    Ahead {
-        /// The database's seqno.
-        position: Seqno,
-        /// The last one ordered before this node joined.
-        last: Seqno,
-    },
-    /// The own log begins after what the database contains.
-    #[error(
-        "the database stands at seqno {position}, but this node's log begins only at {first}: what lies between is \
-         missing here. Nothing was changed. Start the other nodes first, then this one: it takes a full copy. If they wait for \
-         this one's log to make a majority, {asked} and start it again: its log then votes with theirs, and its data is copied \
-         anew from one of them", asked = COPY_ASKED
-    )]
-    LogTooShort {
-        /// The database's seqno.
-        position: Seqno,
-        /// The log's first.
-        first: Seqno,
-        /// A primary component of others is there.
-        others: bool,
-    },
-    /// The others went on without this node's log.
-    #[error("the others form a primary component without this node's log")]
-    Evicted,
-    /// Who leads cannot send what this node needs of the log.
-    #[error("{0}")]
-    LogGone(String),
-    /// The leader refused to order the join for all that time.
-    #[error("the cluster did not order this node's join within {seconds} s: {why}")]
-    JoinRefused {
-        /// How long was tried.
-        seconds: u64,
-        /// What it said last.
-        why: String,
-    },
-    /// The process is to end, and nobody would call disconnect: its server does so once it has started.
-    #[error(
-        "the server was told to stop (SIGTERM) while this node was {0}, so its start ends here. Its data and its log stay \
-         as they are now, and nothing acknowledged is given up: start it again as usual"
-    )]
-    ToldToStop(&'static str),
-    /// The own log is of another build, and may have more than the database.
-    #[error(
-        "{tried}this node's log was written by another build of the library (format {theirs}; this one has format {ours}), and \
-         the node was not stopped in order: what was acknowledged last may be in that log and nowhere else. Nothing was \
-         changed. Start this node with the build that wrote its log, and the others likewise: after a crash of all they form \
-         the cluster again by themselves, started as usual. Upgrade once it runs: stop all nodes in order first. Only to give up \
-         what only this log has, keep a copy of the dromon-*.log files and move them away"
-    )]
-    OtherBuild {
-        /// What came of looking for others, a sentence; none if that was not it.
-        tried: String,
-        /// The log's format.
-        theirs: u8,
-        /// This build's.
-        ours: u8,
-    },
-    /// The join was not ordered in time.
-    #[error("the cluster did not order this node's join within {0} s; try again")]
-    JoinTimeout(u64),
-}
-
-/// What to do rather than to force it, where there are others.
-fn rather(named: &[String]) -> String {
-    if named.is_empty() {
-        return String::new();
-    }
-    format!(
-        " Do not while they can still be started: this node's log names {} too, and what only they have would be lost. After \
-         a crash or loss of power start all nodes as usual, this one too, without --wsrep-new-cluster (galera_new_cluster), in \
-         any order: they form the cluster again by themselves. If all were stopped in order, found it on the one whose \
-         grastate.dat says safe_to_bootstrap: 1. Only if most of them are gone for good, force it, while all that are left wait",
-        named.join(", ")
-    )
-}
 
 /// What a start does with the log that it finds.
 #[derive(Clone, Copy)]
@@ -882,19 +649,5 @@ impl Node {
         if !found || since.get_or_insert_with(Instant::now).elapsed() > FOR_LINKS {
             self.force_if_asked();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_is_ahead_is_not_told_to_remove_the_log_that_proves_it() {
-        let (position, last) = (120, 100);
-        let said = ConnectError::Ahead { position, last }.to_string();
-        assert!(said.contains(COPY_ASKED), "{said}");
-        assert!(said.contains("Keep the dromon-*.log files"), "{said}");
-        assert!(!said.contains("remove"), "{said}");
     }
 }

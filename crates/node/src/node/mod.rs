@@ -8,7 +8,8 @@
 //!   delivery thread           delivery.rs  order -> ClusterState -> gates, queue, waiting clients;
 //!                             queued.rs    what appliers get, and what it waits for
 //!   server's applier threads  apply.rs     queue -> database; transfer.rs copies, given and taken
-//!   connect / disconnect      connect.rs   joining; search.rs the own log, the others; founding.rs founding, and
+//!   connect / disconnect      connect.rs   joining; connect_error.rs what is said if not;
+//!                             search.rs the own log, the others; founding.rs founding, and
 //!                             what edits of the state file may do; leave.rs leaving;
 //!                             open.rs options, the state file;
 //!                             reconnect.rs coming back after an eviction; asking.rs several at once
@@ -31,6 +32,7 @@ mod asking;
 mod bulk;
 mod chunks;
 mod connect;
+mod connect_error;
 mod delivery;
 mod doubt;
 mod duties;
@@ -107,8 +109,9 @@ use crate::uniques::SeenTables;
 use crate::working::Working;
 use shelved::Locks;
 
-pub use connect::ConnectError;
+pub use connect_error::ConnectError;
 pub use open::OpenError;
+pub use unsaid::ASK_ENGINE;
 
 /// What the database tells about itself at start.
 #[derive(Clone, Debug)]

@@ -18,6 +18,22 @@ use crate::grastate::STATE_FILE;
 use crate::messages::Need;
 use dromon_order::Start;
 
+/// The command that tells what a storage engine has, of a server that is stopped. With its binary
+/// log it could keep a later transaction without an earlier one, and the position would not tell.
+pub const ASK_ENGINE: &str =
+    "mariadbd --user=mysql --wsrep-recover --skip-log-bin --disable-log-error";
+
+/// What is told of such an engine where nobody can give a copy.
+fn unsaid() -> String {
+    format!(
+        "the storage engine did not tell its position (see above), and nobody can give this node a full copy now. Until \
+         somebody can, its data and its log stay as they are. If all nodes say so (full disks, for example), mend that and \
+         start them again as usual, without --wsrep-new-cluster; a server whose engine runs already \
+         (wsrep_sst_method=mysqldump) is told its position by --wsrep-start-position=<what '{ASK_ENGINE}' says>. Do not \
+         remove {STATE_FILE}, and do not set safe_to_bootstrap"
+    )
+}
+
 impl Node {
     /// Nobody knows where the data here stands, as the engine did not say so, and why.
     pub(super) fn engine_was_silent(&self, why: &str) {
@@ -30,13 +46,7 @@ impl Node {
 
     /// Nobody can give this node a copy, and it does not know what its data is.
     pub(super) fn tell_unsaid(&self) {
-        self.warn(&format!(
-            "the storage engine did not tell its position (see above), and nobody can give this node a full copy now. Until \
-             somebody can, its data and its log stay as they are. If all nodes say so (full disks, for example), mend that and \
-             start them again as usual, without --wsrep-new-cluster; a server whose engine runs already \
-             (wsrep_sst_method=mysqldump) is told its position by --wsrep-start-position=<what mariadbd --wsrep-recover \
-             says>. Do not remove {STATE_FILE}, and do not set safe_to_bootstrap"
-        ));
+        self.warn(&unsaid());
     }
 
     /// Whether the data stays what it is until a donor is there: the own log goes on, and nothing
@@ -75,5 +85,20 @@ impl Node {
         let chunks = lock(&self.chunks);
         let busy = |m: &Uuid| chunks.is_source(m);
         donor::choose(joiner, wanted, members.iter().filter(heard), busy).is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_told_to_ask_an_engine_with_its_binary_log() {
+        let said = unsaid();
+        assert!(said.contains(ASK_ENGINE), "{said}");
+        for option in ["--wsrep-recover", "--skip-log-bin"] {
+            assert!(ASK_ENGINE.contains(option));
+            assert_eq!(said.matches(option).count(), 1, "{said}");
+        }
     }
 }
