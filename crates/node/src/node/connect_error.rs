@@ -41,11 +41,13 @@ pub enum ConnectError {
     #[error(
         "It may not be safe to bootstrap the cluster from this node. It was not the last one to leave the cluster \
          and may not contain all the updates. To force cluster bootstrap with this node, edit the grastate.dat file \
-         manually and set safe_to_bootstrap to 1 .{}", rather(.named)
+         manually and set safe_to_bootstrap to 1 .{}", rather(.named, *.no_log)
     )]
     NotSafe {
         /// The others that the own log names.
         named: Vec<String>,
+        /// Why no cluster can go on with that log, if so.
+        no_log: Option<&'static str>,
     },
     /// Nobody knows what the database contains.
     #[error(
@@ -109,11 +111,15 @@ pub enum ConnectError {
     #[error(
         "safe_to_bootstrap is 1 in grastate.dat, but this node's log names other voters ({}), of which too few answer \
          for a majority of the logs, and dromon.found_alone=no forbids to go on without them: they may have \
-         transactions that were acknowledged and are not here. Nothing was changed. Start all nodes as usual, this one \
-         too, without --wsrep-new-cluster: the logs of a majority form the cluster by themselves. Only if most of them \
-         are gone for good, start this one with dromon.found_alone=yes and --wsrep-new-cluster", .0.join(", ")
+         transactions that were acknowledged and are not here. Nothing was changed. {}",
+        .named.join(", "), rather_than_alone(*.no_log)
     )]
-    TooFewAnswer(Vec<String>),
+    TooFewAnswer {
+        /// The others that the own log names.
+        named: Vec<String>,
+        /// Why no cluster can go on with that log, if so.
+        no_log: Option<&'static str>,
+    },
     /// The ordering engine did not start.
     #[error("the ordering engine did not start: {0}")]
     Engine(String),
@@ -158,7 +164,7 @@ pub enum ConnectError {
         /// What each address said last.
         missing: String,
         /// What to do now.
-        next: &'static str,
+        next: String,
     },
     /// The database is ahead of the log it should follow.
     #[error(
@@ -229,22 +235,103 @@ pub enum ConnectError {
 }
 
 /// What to do rather than to force it, where there are others.
-fn rather(named: &[String]) -> String {
+fn rather(named: &[String], no_log: Option<&str>) -> String {
     if named.is_empty() {
         return String::new();
     }
+    let named = named.join(", ");
+    if let Some(why) = no_log {
+        return format!(
+            " Not before it is compared with the others: this node's log names {named} too, and what only they have would be \
+             lost. If all were stopped in order, found it on the one whose grastate.dat says safe_to_bootstrap: 1. {}",
+            by_engines(why)
+        );
+    }
     format!(
-        " Do not while they can still be started: this node's log names {} too, and what only they have would be lost. After \
+        " Do not while they can still be started: this node's log names {named} too, and what only they have would be lost. After \
          a crash or loss of power start all nodes as usual, this one too, without --wsrep-new-cluster (galera_new_cluster), in \
          any order: they form the cluster again by themselves. If all were stopped in order, found it on the one whose \
-         grastate.dat says safe_to_bootstrap: 1. Only if most of them are gone for good, force it, while all that are left wait",
-        named.join(", ")
+         grastate.dat says safe_to_bootstrap: 1. Only if most of them are gone for good, force it, while all that are left wait"
+    )
+}
+
+/// The same where the flag is set, and is not to do that.
+fn rather_than_alone(no_log: Option<&str>) -> String {
+    match no_log {
+        Some(why) => format!("{} (and with dromon.found_alone=yes there)", by_engines(why)),
+        None => "Start all nodes as usual, this one too, without --wsrep-new-cluster: the logs of a majority form the \
+                 cluster by themselves. Only if most of them are gone for good, start this one with \
+                 dromon.found_alone=yes and --wsrep-new-cluster"
+            .to_owned(),
+    }
+}
+
+/// What to do where nobody made a primary component in time: after an orderly stop of all nobody
+/// does without a word, and after a crash of all only logs do that can be gone on with.
+pub(super) fn what_next(left_last: bool, no_log: Option<&str>) -> String {
+    const CHECK: &str = "Check that the others run and that wsrep_cluster_address names them.";
+    const IN_ORDER: &str = "If all were stopped in order, first start the one whose grastate.dat says \
+                            safe_to_bootstrap: 1 with --wsrep-new-cluster (galera_new_cluster does)";
+    match (left_last, no_log) {
+        (true, _) => {
+            "This node was the last one that was stopped (safe_to_bootstrap: 1 in its grastate.dat): if no other node is \
+             primary, start it with --wsrep-new-cluster (galera_new_cluster does), then the others as usual"
+                .to_owned()
+        }
+        (false, None) => format!(
+            "{CHECK} After a crash or loss of power start all of them as usual, none with --wsrep-new-cluster: they form the \
+             cluster again by themselves. {IN_ORDER}"
+        ),
+        (false, Some(why)) => format!("{CHECK} {IN_ORDER}. {}", by_engines(why)),
+    }
+}
+
+/// How a cluster goes on whose logs tell nothing.
+fn by_engines(why: &str) -> String {
+    format!(
+        "After a crash or loss of power the log here cannot be gone on with ({why}). If a majority of the nodes says so, no \
+         cluster is formed unless somebody founds it: stop all, run '{ASK_ENGINE}' on each, set safe_to_bootstrap: 1 in \
+         grastate.dat where the recovered position is highest, start that one with --wsrep-new-cluster \
+         (galera_new_cluster does), then the others as usual: they take full copies"
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn after_an_orderly_stop_of_all_it_is_said_who_begins() {
+        assert!(what_next(true, None).contains("start it with --wsrep-new-cluster"));
+        let next = what_next(false, None);
+        let (usual, first) = (
+            next.find("start all of them as usual, none with"),
+            next.find("the one whose grastate.dat says safe_to_bootstrap: 1"),
+        );
+        assert!(usual.is_some() && usual < first, "{next}");
+    }
+
+    #[test]
+    fn where_no_log_can_be_gone_on_with_the_engines_are_compared() {
+        let why = Some("dromon.durability=memory");
+        let named = vec!["n2:1".to_owned()];
+        let said = [
+            what_next(false, why),
+            ConnectError::NotSafe {
+                named: named.clone(),
+                no_log: why,
+            }
+            .to_string(),
+            ConnectError::TooFewAnswer { named, no_log: why }.to_string(),
+        ];
+        for said in said {
+            assert!(!said.contains("by themselves"), "{said}");
+            assert!(said.contains(ASK_ENGINE), "{said}");
+            assert!(said.contains("dromon.durability=memory"), "{said}");
+        }
+        let last = what_next(true, why);
+        assert!(last.contains("was the last one that was stopped"), "{last}");
+    }
 
     #[test]
     fn who_is_ahead_is_not_told_to_remove_the_log_that_proves_it() {

@@ -174,7 +174,8 @@ impl Node {
         if !saved.safe_to_bootstrap {
             // One that cannot be read names nobody.
             let named = self.others_named(settings).unwrap_or_default();
-            return Err(ConnectError::NotSafe { named });
+            let no_log = self.no_log_to_go_on_with(settings);
+            return Err(ConnectError::NotSafe { named, no_log });
         }
         let log = self.look_into_log(settings)?;
         if saved.uuid.is_nil() && log.is_some() && !self.never_saved() {
@@ -367,7 +368,10 @@ impl Node {
     fn may_found_alone(&self, settings: &Settings) -> Result<(), ConnectError> {
         match settings.found_alone {
             true => Ok(()),
-            false => Err(ConnectError::TooFewAnswer(self.others_named(settings)?)),
+            false => Err(ConnectError::TooFewAnswer {
+                named: self.others_named(settings)?,
+                no_log: self.no_log_to_go_on_with(settings),
+            }),
         }
     }
 

@@ -7,6 +7,7 @@ use dromon_order::{Start, incarnation};
 use dromon_writeset::{Seqno, Uuid};
 
 use super::connect::Found;
+use super::connect_error::what_next;
 use super::service::from_parts;
 use super::{Aside, AskError, ConnectError, EngineError, LogSummary, Node, Phase};
 use crate::cluster::ClusterState;
@@ -372,19 +373,22 @@ impl Node {
         settings: &Settings,
         fits: impl Fn(&LogSummary) -> bool,
     ) -> Result<Option<Found>, ConnectError> {
-        if settings.durability != Durability::Majority || !position.is_defined() {
+        if settings.durability != Durability::Majority {
+            // One that is damaged is in nobody's way then.
+            let told = self.forgetful_told.load(Relaxed);
+            if !told && matches!(self.look_into_log(settings), Ok(Some(_))) {
+                self.tell_forgetful();
+            }
+            return Ok(None);
+        }
+        if !position.is_defined() {
             return Ok(None);
         }
         let Some(summary) = self.look_into_log(settings)? else {
             return Ok(None);
         };
         if !summary.durable {
-            if !self.forgetful_told.swap(true, Relaxed) {
-                self.note(
-                    "the log here was kept with dromon.durability=memory and may have forgotten what it acknowledged: it \
-                     is not gone on with",
-                );
-            }
+            self.tell_forgetful();
             return Ok(None);
         }
         let decoded = ClusterState::decode(&summary.checkpoint.sequencer, &summary.checkpoint.node);
@@ -417,6 +421,30 @@ impl Node {
             counted_by: None,
             needs_others: true,
         }))
+    }
+
+    fn tell_forgetful(&self) {
+        if !self.forgetful_told.swap(true, Relaxed) {
+            self.note(
+                "the log here is kept with dromon.durability=memory, or was, and may have forgotten what it acknowledged: it is \
+                 not gone on with",
+            );
+        }
+    }
+
+    /// Why no cluster goes on with the log here after a crash of all, whatever the others have.
+    pub(super) fn no_log_to_go_on_with(&self, settings: &Settings) -> Option<&'static str> {
+        if self.is_witness() {
+            return None; // it has no data to go on from instead
+        }
+        if settings.durability != Durability::Majority {
+            return Some("dromon.durability=memory");
+        }
+        match self.look_into_log(settings) {
+            Ok(Some(log)) if !log.durable => Some("it was kept with dromon.durability=memory"),
+            Ok(None) if !self.saved().uuid.is_nil() => Some("there is none beside the data"),
+            _ => None,
+        }
     }
 
     /// Whom to ask for a primary component: the address list and the members
@@ -715,7 +743,10 @@ impl Node {
                     None => ConnectError::NoPrimary {
                         seconds,
                         missing,
-                        next: what_next(self.saved().safe_to_bootstrap),
+                        next: what_next(
+                            self.saved().safe_to_bootstrap,
+                            self.no_log_to_go_on_with(settings),
+                        ),
                     },
                 });
             }
@@ -755,23 +786,6 @@ impl Node {
     }
 }
 
-/// What to do where nobody made a primary component in time: after an orderly stop of all nobody
-/// does without a word.
-fn what_next(left_last: bool) -> &'static str {
-    match left_last {
-        true => {
-            "This node was the last one that was stopped (safe_to_bootstrap: 1 in its grastate.dat): if no other node is \
-             primary, start it with --wsrep-new-cluster (galera_new_cluster does), then the others as usual"
-        }
-        false => {
-            "Check that the others run and that wsrep_cluster_address names them. After a crash or loss of power start all of \
-             them as usual, none with --wsrep-new-cluster: they form the cluster again by themselves. If all were stopped in \
-             order, first start the one whose grastate.dat says safe_to_bootstrap: 1 with --wsrep-new-cluster \
-             (galera_new_cluster does)"
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -779,17 +793,6 @@ mod tests {
     use dromon_order::{Checkpoint, LogId, Members, RaftId};
 
     use super::*;
-
-    #[test]
-    fn after_an_orderly_stop_of_all_it_is_said_who_begins() {
-        assert!(what_next(true).contains("start it with --wsrep-new-cluster"));
-        let next = what_next(false);
-        let (usual, first) = (
-            next.find("start all of them as usual, none with"),
-            next.find("the one whose grastate.dat says safe_to_bootstrap: 1"),
-        );
-        assert!(usual.is_some() && usual < first, "{next}");
-    }
 
     fn log(id: RaftId, voters: &[RaftId], members: &[RaftId]) -> LogSummary {
         let last = LogId {

@@ -140,6 +140,42 @@ fn a_founder_after_an_outage_is_told_to_start_all_as_usual() {
     });
 }
 
+/// Nobody's log is gone on with then, so to start all as usual is of no use.
+#[test]
+fn after_a_crash_of_all_that_kept_their_logs_in_memory_the_engines_are_compared() {
+    let options = "dromon.durability=memory;pc.wait_prim_timeout=PT1S";
+    run(3, options, LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        world.settle();
+        for n in 1..=3 {
+            world.crash(n);
+        }
+        let again = world.open_again(3);
+        for (url, founds) in [(World::url(), false), ("gcomm://".into(), true)] {
+            let why = again.connect(&url, founds).expect_err("nobody is there");
+            assert!(!why.contains("by themselves"), "{why}");
+            assert!(
+                why.contains("where the recovered position is highest"),
+                "{why}"
+            );
+        }
+        let note = "the log here is kept with dromon.durability=memory, or was";
+        assert_eq!(world.report.times("n3", note), 1);
+        // And that helps.
+        world.edit_state_file(3, "safe_to_bootstrap", "1");
+        let third = world.open_again(3);
+        third.connect("gcomm://", true).expect("it was told to");
+        world.synced(&third);
+        for n in [1, 2] {
+            let again = world.open_again(n);
+            again.connect(&World::url(), false).expect("one is there");
+            world.synced(&again);
+        }
+        world.settle();
+        assert_eq!(world.db(1).read(row(1)), 1);
+    });
+}
+
 /// The log of a node that comes back after a crash is damaged.
 fn comes_back_damaged(world: &World, n: usize) -> Arc<Db> {
     let again = world.open_again(n);
