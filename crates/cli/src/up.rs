@@ -298,6 +298,9 @@ fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
                 provider.display()
             )));
         }
+        if let Some(words) = not_in_order(&cluster, provider, &hint) {
+            return Err(SandboxError::BadRequest(words));
+        }
         if let Some(words) = former_logs(&found, provider) {
             match is_ours(provider) {
                 // Started on them it would go on where it was then.
@@ -423,6 +426,26 @@ fn what_changed(before: &ClusterRecord, now: &ClusterRecord) -> Vec<String> {
     let said = lines.into_iter().filter(|(_, which)| !which.is_empty());
     said.map(|(what, which)| format!("{what}: {which}"))
         .collect()
+}
+
+/// What is to be done before another library than ours goes on with what ours left: it has no use for our logs.
+fn not_in_order(cluster: &Cluster, provider: &Path, hint: &str) -> Option<String> {
+    let found = cluster.record();
+    if is_ours(provider) || !found.is_dromon() {
+        return None;
+    }
+    let left = cluster.nodes().iter().filter_map(|node| node.left());
+    let nodes: Vec<String> = left.filter(|l| l.seqno == "-1").map(|l| l.node).collect();
+    (!nodes.is_empty()).then(|| {
+        format!(
+            "{} holds a cluster of which {} did not stop in order (seqno: -1 in grastate.dat): its logs have what the \
+             engines lack, and {} does not read them. Nothing was changed. Start it once more with Dromon (`dromon \
+             up{hint}`) and stop it in order (`dromon down{hint}`), then give --provider again",
+            found.dir.display(),
+            nodes.join(", "),
+            provider.display()
+        )
+    })
 }
 
 /// What is to be known of the logs of Dromon's that lie there when the library becomes another one.
@@ -686,6 +709,40 @@ mod tests {
         assert_eq!(former_logs(&record, ours), None, "a newer build");
         record.provider = peer.to_path_buf();
         assert_eq!(former_logs(&record, ours), Some(words));
+    }
+
+    #[test]
+    fn what_only_our_logs_have_is_not_left_to_another_library() {
+        let dir = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
+        let peer = dir.path().join("libgalera_smm.so");
+        fs::write(&peer, "").expect("written");
+        let peer = peer.to_str().expect("text");
+        let place = cluster(dir.path()).record().dir;
+        let found = || Cluster::open(&place).expect("it is there");
+        let stopped_at = |seqno: &str| {
+            let file = found().record().nodes[0].data_dir.join("grastate.dat");
+            let text = format!("uuid: a\nseqno: {seqno}\nsafe_to_bootstrap: 0\n");
+            fs::write(file, text).expect("written");
+        };
+        let up = |given: &[&str]| {
+            reuse(found(), &args(given))
+                .map(|_| ())
+                .map_err(|e| e.to_string())
+        };
+        stopped_at("-1");
+        let why = up(&["--provider", peer, "--dir", "/x", "--", "sql_mode=ANSI"]);
+        let why = why.expect_err("it crashed");
+        assert!(
+            why.contains("db1 did not stop in order") && why.contains("`dromon down --dir /x`"),
+            "{why}"
+        );
+        let record = found().record();
+        assert!(record.is_dromon(), "nothing was changed");
+        assert!(record.settings.iter().all(|s| s.name != "sql_mode"));
+        up(&[]).expect("with ours it goes on");
+        stopped_at("7");
+        up(&["--provider", peer]).expect("it was stopped in order");
+        assert!(!found().record().is_dromon());
     }
 
     #[test]
