@@ -200,12 +200,20 @@ const OWNED: &[(&str, &str)] = &[
         "wsrep_cluster_address",
         "the nodes of the directory form the cluster",
     ),
+    (
+        "wsrep_new_cluster",
+        "dromon up finds out which node founds it",
+    ),
     ("wsrep_node_address", "use --port"),
     ("wsrep_node_name", "nodes are named db1, db2 and so on"),
     ("wsrep_provider", "use --provider"),
     ("wsrep_sst_auth", "the sandbox has its own user"),
     ("wsrep_sst_method", "use --sst-method"),
     ("wsrep_sst_receive_address", "use --port"),
+    (
+        "wsrep_start_position",
+        "each node has a position of its own",
+    ),
 ];
 
 /// Takes `wsrep_provider_options` out of the settings (the sandbox adds the
@@ -439,6 +447,14 @@ mod tests {
             error,
             "The setting datadir cannot be given to a local cluster: use --dir"
         );
+        // In each node's my.cnf, and kept there, these would found two clusters, or skip what was committed.
+        for (given, reason) in [
+            ("wsrep-new-cluster", "finds out which node founds it"),
+            ("--wsrep_start_position=a:7", "a position of its own"),
+        ] {
+            let error = split_settings(&parse(&[given])).expect_err(given);
+            assert!(error.to_string().ends_with(reason), "{error}");
+        }
     }
 
     #[test]
