@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use dromon_log::{LookDevice, SmallState};
-use dromon_order::{incarnation, show};
+use dromon_order::{LogId, incarnation, show};
 use dromon_sandbox::SandboxError;
 
 /// Adds to the refusal of two halves what the nodes' logs say.
@@ -22,18 +22,24 @@ fn last_of(dir: &Path) -> Option<String> {
     let small = SmallState::load(&device, "dromon-meta.log").ok()?;
     let state = show::small_state(small.values.get(show::SMALL_STATE)?.clone()).ok()??;
     let committed = state.committed?;
-    Some(words(committed.term, committed.index))
+    Some(words(committed))
 }
 
-fn words(term: u64, index: u64) -> String {
-    match incarnation(term) {
-        0 => format!("term {term}, committed up to entry {index}"),
+fn words(committed: LogId) -> String {
+    let LogId {
+        term,
+        leader,
+        index,
+    } = committed;
+    let (term, forced) = match incarnation(term) {
+        0 => (term.to_string(), ""),
         // The number of the incarnation is no count of them.
-        n => format!(
-            "term {n}:{} (was forced to go on alone), committed up to entry {index}",
-            term & u64::from(u32::MAX)
+        n => (
+            format!("{n}:{}", term & u64::from(u32::MAX)),
+            " (was forced to go on alone)",
         ),
-    }
+    };
+    format!("term {term}{forced}, leader {leader:016x}, committed up to entry {index}")
 }
 
 #[cfg(test)]
@@ -43,11 +49,20 @@ mod tests {
 
     #[test]
     fn a_forced_half_is_told_by_its_term() {
-        assert_eq!(words(7, 20), "term 7, committed up to entry 20");
-        let forced = words((1 << 32) | 8, 21);
+        let at = |term, index| {
+            words(LogId {
+                term,
+                leader: 0xb,
+                index,
+            })
+        };
         assert_eq!(
-            forced,
-            "term 1:8 (was forced to go on alone), committed up to entry 21"
+            at(7, 20),
+            "term 7, leader 000000000000000b, committed up to entry 20"
+        );
+        assert_eq!(
+            at((1 << 32) | 8, 21),
+            "term 1:8 (was forced to go on alone), leader 000000000000000b, committed up to entry 21"
         );
     }
 

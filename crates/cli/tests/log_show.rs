@@ -234,6 +234,16 @@ fn it_says_what_is_in_a_log_while_its_node_runs_and_after() {
         ] {
             assert!(out.contains(words), "{words} is not in\n{out}");
         }
+        // By what two logs are compared.
+        let newest = objects(&show(dir, &["--json"]).1);
+        let newest = newest.iter().rfind(|o| o["type"] == "entry");
+        let newest = newest.expect("there are some");
+        let leader = newest["leader"].as_str().expect("a number as text");
+        let compared = format!(
+            "\n# last entry: term {}, leader {leader}, index {last}\n",
+            newest["term"]
+        );
+        assert!(out.ends_with(&compared), "{compared} does not end\n{out}");
         let (code, out, err) = show(dir, &["--verify"]);
         assert_eq!(code, 0, "{out}{err}");
         let end = match running {
@@ -315,6 +325,7 @@ fn ranges_and_objects() {
     assert!(end["intact"].is_null() && end["end"] == "stopped", "{end}");
     let (_, out, _) = show(dir, &["--to", "3"]);
     assert!(out.contains("what follows was not looked at"), "{out}");
+    assert!(!out.contains("last entry"), "nobody has seen it: {out}");
     let (code, end, _) = last(&[]);
     assert_eq!((code, &end["intact"]), (1, &false.into()), "{end}");
 }

@@ -163,11 +163,7 @@ impl Out {
             Some((origin, None, _)) => origin.to_string(),
             None => "-".into(),
         };
-        let term = match dromon_order::incarnation(line.place.term) {
-            0 => line.place.term.to_string(),
-            // A forced recovery: the upper half counts those.
-            n => format!("{n}:{}", line.place.term & u64::from(u32::MAX)),
-        };
+        let term = term_text(line.place.term);
         writeln!(
             self.to,
             "{:>10} {term:>5} {:>10} {:<9} {:>9}  {from:<12} {}",
@@ -238,7 +234,26 @@ impl Out {
             text += ", intact";
         }
         let mark = if verify { "" } else { "# " };
-        writeln!(self.to, "{mark}{text}; {ending}")
+        writeln!(self.to, "{mark}{text}; {ending}")?;
+        // Which of two logs has more is told by these three, in this order.
+        if let (Some(last), true, false) = (totals.last, is_read, verify) {
+            writeln!(
+                self.to,
+                "# last entry: term {}, leader {:016x}, index {}",
+                term_text(last.term),
+                last.leader,
+                last.index
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// A term; after a forced recovery with the incarnation, which its upper half tells.
+fn term_text(term: u64) -> String {
+    match dromon_order::incarnation(term) {
+        0 => term.to_string(),
+        n => format!("{n}:{}", term & u64::from(u32::MAX)),
     }
 }
 
