@@ -337,6 +337,13 @@ async fn versions_without_overlap_are_refused_with_both_ranges() {
         "{}",
         r.text
     );
+    // One node at a time, as for a restart, is not the way.
+    assert!(
+        r.text
+            .ends_with("must be stopped in order for that (docs/wire.md)"),
+        "{}",
+        r.text
+    );
 }
 
 /// Sends bytes to a node's port and returns what came back until it closed.
