@@ -301,7 +301,7 @@ impl Channel {
 
     /// Begins a new epoch: waits for commits of an older one that are under way, and no other can
     /// follow. `start`: where a channel begins that is not there yet. `logged`: its commits are in the
-    /// target's binlog; this session's statements are not.
+    /// target's binlog; this session's statements are not, but for what its replicas need.
     pub fn begin(
         &self,
         client: &mut Client,
@@ -316,6 +316,10 @@ impl Channel {
         let name = String::from_utf8_lossy(&self.quoted);
         let odd = |what: &str| StandError::Odd(format!("{what} of {}", self.name));
         let slots = self.prepare(client, order, start, logged)?;
+        let logs = logged && slots;
+        if logs {
+            self.log_as_a_commit(client)?;
+        }
         client.query(b"BEGIN")?;
         client.query(
             format!(
@@ -374,9 +378,15 @@ impl Channel {
             }
         }
         let (position, ahead) = recover(position, &stored);
+        // Of the server that this one has followed: it came here with a row, and its end did not.
+        let doing = doing.filter(|doing| !position.has(doing.gtid));
+        let nothing = match doing {
+            None => "doing=NULL, ",
+            Some(_) => "",
+        };
         // An older build, or an operator, left the text of what is done.
         let mut all = format!(
-            "UPDATE dromon_replica.position SET gtid_pos='{position}', ahead='{ahead}', \
+            "UPDATE dromon_replica.position SET gtid_pos='{position}', ahead='{ahead}', {nothing}\
              doing_text=IF(doing IS NULL,NULL,doing_text) WHERE {};",
             self.row()
         );
@@ -387,12 +397,37 @@ impl Channel {
             );
         }
         client.query((all + "COMMIT").as_bytes())?;
+        if logs {
+            client.query(b"SET SESSION sql_log_bin=0, server_id=DEFAULT")?;
+        }
         Ok(Stand {
             epoch,
             position,
             ahead,
             doing,
         })
+    }
+
+    /// What follows goes to replicas of the target as commits do: what these have written of themselves
+    /// into slots must not remain there alone when it is forgotten here. All of a row is logged: what
+    /// [`Channel::put_save`] has changed is not known there. The number is that of a commit: a source that
+    /// follows the target has no such table, and passes over what has its own.
+    fn log_as_a_commit(&self, client: &mut Client) -> Result<(), StandError> {
+        let text = format!(
+            "SELECT gtid_pos FROM dromon_replica.position WHERE {}",
+            self.row()
+        );
+        let position: Position = parsed(&client.one(&text)?.unwrap_or_default())?;
+        let own = client.one("SELECT @@global.server_id")?;
+        let own: Option<u32> = own.and_then(|n| n.parse().ok());
+        let mut set =
+            "SET SESSION sql_log_bin=1, binlog_format=ROW, binlog_row_image=FULL".to_owned();
+        let other = position.iter().find(|gtid| Some(gtid.server) != own);
+        if let Some(gtid) = other {
+            set += &format!(", server_id={}", gtid.server);
+        }
+        client.query(set.as_bytes())?;
+        Ok(())
     }
 
     /// XA transactions that are prepared and not decided, and in how many rows each is kept.
@@ -603,186 +638,5 @@ pub const ROW_IS_THERE: &[u8] = b";SET @dromon_rows=18446744073709551615+(1-ROW_
 pub const OTHER_EPOCH: u16 = 1690;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fake_target::{Fake, Reply, cell};
-
-    /// What the target's own settings must not do to what is applied.
-    #[test]
-    fn sessions_do_not_depend_on_the_target() {
-        for set in [
-            "system_versioning_alter_history=KEEP",
-            "max_statement_time=0",
-            "idle_transaction_timeout=0",
-            "idle_write_transaction_timeout=0",
-            "sql_safe_updates=0",
-            "autocommit=1",
-            "lc_messages='en_US'",
-        ] {
-            assert!(ONCE.contains(set), "{set}");
-        }
-    }
-
-    /// A name is the same in every session.
-    #[test]
-    fn names_of_channels() {
-        let doing = Doing {
-            gtid: "0-1-5".parse().expect("a GTID"),
-            text: String::new(),
-            connection: 3,
-            binlog: String::new(),
-        };
-        for (name, wanted) in [
-            ("of a shop", "channel='of a shop'"),
-            ("a'b\\c", "channel=_utf8mb4 X'6127625C63'"),
-            ("ä", "channel=_utf8mb4 X'C3A4'"),
-        ] {
-            let channel = Channel::new(name);
-            let mut all: [Vec<u8>; 7] = Default::default();
-            channel.put_move(&mut all[0], 3, None, "0-1-5");
-            channel.put_slot(&mut all[1], 3, 0, "0-1-5", &Ahead::default());
-            channel.put_save(&mut all[2], 3, "0-1-5");
-            channel.put_undone(&mut all[3], 3);
-            channel.put_doing(&mut all[4], 3, &doing);
-            channel.put_done(&mut all[5], &doing);
-            channel.put_decided(&mut all[6], "X'01'");
-            for text in all.map(|text| String::from_utf8(text).expect("a text")) {
-                let (_, found) = text.split_once("WHERE ").expect("a condition");
-                assert!(found.contains(wanted), "{text}");
-            }
-            for text in [channel.lock_name(), channel.holders(), channel.row()] {
-                assert!(text.is_ascii() && !text.contains('\\'), "{text}");
-            }
-        }
-    }
-
-    /// Whoever may look at positions does not see what was done.
-    #[test]
-    fn the_text_goes_with_what_is_done() {
-        let channel = Channel::new("c");
-        let text = |put: &dyn Fn(&mut Vec<u8>)| {
-            let mut out = Vec::new();
-            put(&mut out);
-            String::from_utf8(out).expect("a text")
-        };
-        let moved = text(&|out| channel.put_move(out, 3, None, "0-1-5"));
-        assert!(
-            moved.contains("SET doing=NULL, doing_text=NULL, "),
-            "{moved}"
-        );
-        let undone = text(&|out| channel.put_undone(out, 3));
-        assert!(
-            undone.contains("doing_text=IF(epoch=3,NULL,doing_text)"),
-            "{undone}"
-        );
-        // What an older build left.
-        let fake = Fake::new(stand);
-        let said = begun(&fake, Order::Strict, false);
-        let clears = |text: &String| text.contains("doing_text=IF(doing IS NULL,NULL,doing_text)");
-        assert!(said.iter().any(clears), "{said:?}");
-    }
-
-    fn begun(fake: &Fake, order: Order, logged: bool) -> Vec<String> {
-        let mut client = Client::connect(&fake.account()).expect("a target");
-        let start = Position::new();
-        let stand = Channel::new("c").begin(&mut client, order, &start, logged);
-        assert_eq!(stand.expect("answers").epoch, 3);
-        fake.said()
-    }
-
-    fn stand(text: &str) -> Option<Reply> {
-        let row = || Reply::Row(["3", "0-1-4"].map(String::from).to_vec());
-        match text {
-            _ if text.starts_with("SELECT epoch, ") => Some(row()),
-            _ if text.starts_with("SELECT ") => Some(Reply::Nothing),
-            _ => None,
-        }
-    }
-
-    /// Two names that the target takes for the same are no one channel.
-    #[test]
-    fn a_name_that_is_spelled_otherwise() {
-        for (there, fits) in [("c", true), ("C", false), ("c ", false), ("ć", false)] {
-            let fake = Fake::new(move |text| match text {
-                _ if text.starts_with("SELECT epoch, ") => {
-                    let row = ["3", "0-1-4", "0-1-5", "", "", "", "", there].map(String::from);
-                    Some(Reply::Row(row.to_vec()))
-                }
-                other => stand(other),
-            });
-            let mut client = Client::connect(&fake.account()).expect("a target");
-            let start = Position::new();
-            let stand = Channel::new("c").begin(&mut client, Order::Strict, &start, false);
-            let said = fake.said();
-            assert_eq!(said.contains(&"COMMIT".to_owned()), fits, "{said:?}");
-            match stand {
-                Ok(_) => assert!(fits),
-                Err(error) => assert!(
-                    !fits && error.to_string().contains("channel = c,"),
-                    "{error}"
-                ),
-            }
-        }
-    }
-
-    /// Each connection that a session may have is found by the next one, and has a lock of its own.
-    #[test]
-    fn every_place_is_looked_at() {
-        let all = (0..CONNECTIONS_MAX).flat_map(|n| [Place::Worker(n), Place::Reader(n)]);
-        let all = all.chain([Place::Watcher, Place::Control]);
-        let numbers: std::collections::BTreeSet<usize> = all.map(Place::number).collect();
-        assert_eq!(numbers.len(), 2 * CONNECTIONS_MAX + 2);
-        assert!(numbers.last() < Some(&(DIGITS * DIGITS)));
-        let fake = Fake::new(|text| text.contains("GET_LOCK").then(|| cell("0")));
-        let mut client = Client::connect(&fake.account()).expect("a target");
-        let channel = Channel::new("c");
-        let has = channel.hold(&mut client, Place::Reader(3));
-        assert!(!has.expect("an answer"), "another one has it");
-        let lock = "CONCAT('dromon_replica ',MD5('c'),' 515')";
-        assert_eq!(fake.said(), [format!("SELECT GET_LOCK({lock},10)")]);
-        let asks = channel.holders();
-        assert!(
-            asks.contains("IS_USED_LOCK(CONCAT('dromon_replica ',MD5('c'),' ',a.n+33*b.n)"),
-            "{asks}"
-        );
-        assert!(
-            asks.matches("SELECT 32 n").count() == 2 && !asks.contains("33 n"),
-            "{asks}"
-        );
-    }
-
-    /// Replicas of the target get what commits will change.
-    #[test]
-    fn rows_that_replicas_of_the_target_need() {
-        let fake = Fake::new(stand);
-        let said = begun(&fake, Order::Group(SLOTS), true);
-        let at = |begin: &str| said.iter().position(|text| text.starts_with(begin));
-        let on = at("SET SESSION sql_log_bin=1").expect("it is logged");
-        let off = at("SET SESSION sql_log_bin=0").expect("no more than that");
-        for text in [
-            "CREATE DATABASE",
-            "CREATE TABLE IF NOT EXISTS dromon_replica.position",
-            "CREATE TABLE IF NOT EXISTS dromon_replica.commits",
-            "INSERT IGNORE INTO dromon_replica.position",
-            "INSERT IGNORE INTO dromon_replica.commits",
-        ] {
-            assert!(
-                (on..off).contains(&at(text).expect(text)),
-                "{text}: {said:?}"
-            );
-        }
-        assert!(at("BEGIN") > Some(off));
-        // A commit of others is nobody's affair.
-        let fake = Fake::new(stand);
-        let said = begun(&fake, Order::Strict, false);
-        assert!(!said.iter().any(|text| text.contains("sql_log_bin")));
-        // What is there is not logged again.
-        let fake = Fake::new(|text| match text {
-            COLUMNS => Some(cell("position")),
-            _ if text.starts_with("SELECT 1 FROM") => Some(cell("1")),
-            _ => stand(text),
-        });
-        let said = begun(&fake, Order::Strict, true);
-        assert!(!said.iter().any(|text| text.contains("sql_log_bin")));
-    }
-}
+#[path = "target_tests.rs"]
+mod tests;

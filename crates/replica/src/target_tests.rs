@@ -1,0 +1,262 @@
+//! What the target is told, to its words.
+
+use super::*;
+use crate::fake_target::{Fake, Reply, cell};
+
+/// What the target's own settings must not do to what is applied.
+#[test]
+fn sessions_do_not_depend_on_the_target() {
+    for set in [
+        "system_versioning_alter_history=KEEP",
+        "max_statement_time=0",
+        "idle_transaction_timeout=0",
+        "idle_write_transaction_timeout=0",
+        "sql_safe_updates=0",
+        "autocommit=1",
+        "lc_messages='en_US'",
+    ] {
+        assert!(ONCE.contains(set), "{set}");
+    }
+}
+
+/// A name is the same in every session.
+#[test]
+fn names_of_channels() {
+    let doing = Doing {
+        gtid: "0-1-5".parse().expect("a GTID"),
+        text: String::new(),
+        connection: 3,
+        binlog: String::new(),
+    };
+    for (name, wanted) in [
+        ("of a shop", "channel='of a shop'"),
+        ("a'b\\c", "channel=_utf8mb4 X'6127625C63'"),
+        ("ä", "channel=_utf8mb4 X'C3A4'"),
+    ] {
+        let channel = Channel::new(name);
+        let mut all: [Vec<u8>; 7] = Default::default();
+        channel.put_move(&mut all[0], 3, None, "0-1-5");
+        channel.put_slot(&mut all[1], 3, 0, "0-1-5", &Ahead::default());
+        channel.put_save(&mut all[2], 3, "0-1-5");
+        channel.put_undone(&mut all[3], 3);
+        channel.put_doing(&mut all[4], 3, &doing);
+        channel.put_done(&mut all[5], &doing);
+        channel.put_decided(&mut all[6], "X'01'");
+        for text in all.map(|text| String::from_utf8(text).expect("a text")) {
+            let (_, found) = text.split_once("WHERE ").expect("a condition");
+            assert!(found.contains(wanted), "{text}");
+        }
+        for text in [channel.lock_name(), channel.holders(), channel.row()] {
+            assert!(text.is_ascii() && !text.contains('\\'), "{text}");
+        }
+    }
+}
+
+/// Whoever may look at positions does not see what was done.
+#[test]
+fn the_text_goes_with_what_is_done() {
+    let channel = Channel::new("c");
+    let text = |put: &dyn Fn(&mut Vec<u8>)| {
+        let mut out = Vec::new();
+        put(&mut out);
+        String::from_utf8(out).expect("a text")
+    };
+    let moved = text(&|out| channel.put_move(out, 3, None, "0-1-5"));
+    assert!(
+        moved.contains("SET doing=NULL, doing_text=NULL, "),
+        "{moved}"
+    );
+    let undone = text(&|out| channel.put_undone(out, 3));
+    assert!(
+        undone.contains("doing_text=IF(epoch=3,NULL,doing_text)"),
+        "{undone}"
+    );
+    // What an older build left.
+    let fake = Fake::new(stand);
+    let said = begun(&fake, Order::Strict, false);
+    let clears = |text: &String| text.contains("doing_text=IF(doing IS NULL,NULL,doing_text)");
+    assert!(said.iter().any(clears), "{said:?}");
+}
+
+fn begun(fake: &Fake, order: Order, logged: bool) -> Vec<String> {
+    let mut client = Client::connect(&fake.account()).expect("a target");
+    let start = Position::new();
+    let stand = Channel::new("c").begin(&mut client, order, &start, logged);
+    assert_eq!(stand.expect("answers").epoch, 3);
+    fake.said()
+}
+
+/// The end of what a server was doing does not come to its replica, but its next commits do.
+#[test]
+fn what_is_behind_the_position_is_not_under_way() {
+    for (gtid, is_under_way) in [("0-1-4", false), ("0-1-5", true), ("7-1-4", true)] {
+        let fake = Fake::new(move |text| match text {
+            _ if text.starts_with("SELECT epoch, ") => {
+                let row = ["3", "0-1-4", gtid, "ALTER", "9", "0-2-7", "", "c"].map(String::from);
+                Some(Reply::Row(row.to_vec()))
+            }
+            other => stand(other),
+        });
+        let mut client = Client::connect(&fake.account()).expect("a target");
+        let (order, start) = (Order::Group(SLOTS), Position::new());
+        let stand = Channel::new("c").begin(&mut client, order, &start, true);
+        let doing = stand.expect("answers").doing.map(|doing| doing.gtid);
+        assert_eq!(doing, is_under_way.then(|| gtid.parse().expect("a GTID")));
+        let said = fake.said();
+        let clears = said.iter().any(|text| text.contains(" doing=NULL"));
+        assert_eq!(clears, !is_under_way, "{said:?}");
+    }
+}
+
+fn stand(text: &str) -> Option<Reply> {
+    let row = || Reply::Row(["3", "0-1-4"].map(String::from).to_vec());
+    match text {
+        _ if text.starts_with("SELECT epoch, ") => Some(row()),
+        _ if text.starts_with("SELECT ") => Some(Reply::Nothing),
+        _ => None,
+    }
+}
+
+/// Two names that the target takes for the same are no one channel.
+#[test]
+fn a_name_that_is_spelled_otherwise() {
+    for (there, fits) in [("c", true), ("C", false), ("c ", false), ("ć", false)] {
+        let fake = Fake::new(move |text| match text {
+            _ if text.starts_with("SELECT epoch, ") => {
+                let row = ["3", "0-1-4", "0-1-5", "", "", "", "", there].map(String::from);
+                Some(Reply::Row(row.to_vec()))
+            }
+            other => stand(other),
+        });
+        let mut client = Client::connect(&fake.account()).expect("a target");
+        let start = Position::new();
+        let stand = Channel::new("c").begin(&mut client, Order::Strict, &start, false);
+        let said = fake.said();
+        assert_eq!(said.contains(&"COMMIT".to_owned()), fits, "{said:?}");
+        match stand {
+            Ok(_) => assert!(fits),
+            Err(error) => assert!(
+                !fits && error.to_string().contains("channel = c,"),
+                "{error}"
+            ),
+        }
+    }
+}
+
+/// Each connection that a session may have is found by the next one, and has a lock of its own.
+#[test]
+fn every_place_is_looked_at() {
+    let all = (0..CONNECTIONS_MAX).flat_map(|n| [Place::Worker(n), Place::Reader(n)]);
+    let all = all.chain([Place::Watcher, Place::Control]);
+    let numbers: std::collections::BTreeSet<usize> = all.map(Place::number).collect();
+    assert_eq!(numbers.len(), 2 * CONNECTIONS_MAX + 2);
+    assert!(numbers.last() < Some(&(DIGITS * DIGITS)));
+    let fake = Fake::new(|text| text.contains("GET_LOCK").then(|| cell("0")));
+    let mut client = Client::connect(&fake.account()).expect("a target");
+    let channel = Channel::new("c");
+    let has = channel.hold(&mut client, Place::Reader(3));
+    assert!(!has.expect("an answer"), "another one has it");
+    let lock = "CONCAT('dromon_replica ',MD5('c'),' 515')";
+    assert_eq!(fake.said(), [format!("SELECT GET_LOCK({lock},10)")]);
+    let asks = channel.holders();
+    assert!(
+        asks.contains("IS_USED_LOCK(CONCAT('dromon_replica ',MD5('c'),' ',a.n+33*b.n)"),
+        "{asks}"
+    );
+    assert!(
+        asks.matches("SELECT 32 n").count() == 2 && !asks.contains("33 n"),
+        "{asks}"
+    );
+}
+
+/// Replicas of the target get what commits will change.
+#[test]
+fn rows_that_replicas_of_the_target_need() {
+    let fake = Fake::new(stand);
+    let said = begun(&fake, Order::Group(SLOTS), true);
+    let at = |begin: &str| said.iter().position(|text| text.starts_with(begin));
+    let on = at("SET SESSION sql_log_bin=1").expect("it is logged");
+    let off = at("SET SESSION sql_log_bin=0").expect("no more than that");
+    for text in [
+        "CREATE DATABASE",
+        "CREATE TABLE IF NOT EXISTS dromon_replica.position",
+        "CREATE TABLE IF NOT EXISTS dromon_replica.commits",
+        "INSERT IGNORE INTO dromon_replica.position",
+        "INSERT IGNORE INTO dromon_replica.commits",
+    ] {
+        assert!(
+            (on..off).contains(&at(text).expect(text)),
+            "{text}: {said:?}"
+        );
+    }
+    assert!(at("BEGIN") > Some(off));
+    // A commit of others is nobody's affair.
+    let fake = Fake::new(stand);
+    let said = begun(&fake, Order::Strict, false);
+    assert!(!said.iter().any(|text| text.contains("sql_log_bin")));
+    // What is there is not logged again.
+    let fake = Fake::new(|text| match text {
+        COLUMNS => Some(cell("position")),
+        _ if text.starts_with("SELECT 1 FROM") => Some(cell("1")),
+        _ => stand(text),
+    });
+    let said = begun(&fake, Order::Strict, true);
+    assert!(!said.iter().any(|text| text.contains("sql_log_bin")));
+}
+/// Replicas of the target have what commits wrote into slots: where that is forgotten, they get what is
+/// known of it instead.
+#[test]
+fn what_replicas_of_the_target_must_not_forget() {
+    // Without the second one, no commit was ever beside another.
+    for (order, commits, logged, wanted) in [
+        (Order::Group(SLOTS), true, true, true),
+        (Order::Strict, true, true, true),
+        (Order::Group(SLOTS), true, false, false),
+        (Order::Strict, false, true, false),
+    ] {
+        let fake = Fake::new(move |text| match text {
+            COLUMNS if commits => {
+                let tables = ["position", "commits"].map(|name| vec![name.to_owned()]);
+                Some(Reply::Rows(tables.to_vec()))
+            }
+            COLUMNS => Some(cell("position")),
+            "SELECT @@global.server_id" => Some(cell("2")),
+            _ if text.starts_with("SELECT 1 FROM") => Some(cell("1")),
+            _ if text.starts_with("SELECT gtid_pos FROM") => Some(cell("0-2-4,3-1-4")),
+            _ if text.starts_with("SELECT gtid_pos, ahead FROM") => {
+                let row = ["0-1-50", "0:60-70"].map(String::from);
+                Some(Reply::Row(row.to_vec()))
+            }
+            other => stand(other),
+        });
+        let said = begun(&fake, order, logged);
+        let at = |is: &dyn Fn(&str) -> bool| said.iter().position(|text| is(text));
+        let begins = |begin: &'static str| at(&|text| text.starts_with(begin));
+        let on = begins("SET SESSION sql_log_bin=1");
+        let off = begins("SET SESSION sql_log_bin=0");
+        let keeps = at(&|text| text.contains("ahead='0:60-70'"));
+        assert_eq!(keeps.is_some(), commits, "{said:?}");
+        if !wanted {
+            assert_eq!((on, off), (None, None), "{said:?}");
+            continue;
+        }
+        // No transaction is logged in part.
+        let steps = [on, begins("BEGIN"), keeps, begins("COMMIT"), off];
+        assert!(steps.iter().all(Option::is_some), "{said:?}");
+        assert!(steps.is_sorted(), "{said:?}");
+        let forgets = begins("UPDATE dromon_replica.commits SET gtid_pos='', ahead=''");
+        assert!(
+            begins("BEGIN") < forgets && forgets < begins("COMMIT"),
+            "{said:?}"
+        );
+        let set = &said[on.expect("looked at")];
+        // All of the row, and as of a server that wrote at the source.
+        for what in ["binlog_row_image=FULL", "binlog_format=ROW", "server_id=1"] {
+            assert!(set.contains(what), "{set}");
+        }
+        assert!(
+            said[off.expect("looked at")].contains("server_id=DEFAULT"),
+            "{said:?}"
+        );
+    }
+}
