@@ -213,11 +213,17 @@ pub fn session(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> End 
     progress.detach();
     match ended {
         Ok(end) => end,
-        // A commit of an older session may hold a lock for long.
-        Err(StandError::Client(error)) if error.is_lost() || error.passes() => {
-            End::Again(error.to_string())
-        }
+        Err(StandError::Client(error)) => unusable(error),
         Err(error) => End::Fatal(format!("The target cannot be used: {error}.")),
+    }
+}
+
+/// How a session ends with an error of the target that is no unit's.
+fn unusable(error: ClientError) -> End {
+    match error.is_lost() || error.passes() {
+        // A commit of an older session may hold a lock for long.
+        true => End::Again(error.to_string()),
+        false => End::Fatal(format!("The target cannot be used: {error}.")),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use dromon_binlog::{EventType, Payload, gtid_flags};
+use dromon_binlog::{EventType, GtidEvent, Payload, XaName, gtid_flags};
 use dromon_relay::log::Log;
 
 use super::{End, Progress, Settings, session};
@@ -205,4 +205,62 @@ fn a_source_that_is_started_anew() {
     let committed = said[..again].iter().filter(|text| *text == "COMMIT");
     assert!(committed.count() >= 2, "{said:?}");
     running.told_to_end();
+}
+
+/// What a target has kept of an XA transaction is asked for with its name, which has quotes, after the
+/// session's sql_mode is set; an error that stays ends the session for good.
+#[test]
+fn what_is_kept_and_cannot_be_read() {
+    for (code, is_final) in [(1146, true), (1205, false)] {
+        let commit = Payload::Gtid(GtidEvent {
+            gtid: "0-1-5".parse().expect("a GTID"),
+            flags: gtid_flags::COMPLETED_XA | gtid_flags::STANDALONE,
+            commit_id: None,
+            xa: Some(XaName {
+                format: 1,
+                gtrid: b"a",
+                bqual: b"",
+            }),
+            extra: None,
+            tail: &[],
+        });
+        let text = query("XA COMMIT X'61',X'',1", "");
+        let packets = vec![
+            started(0),
+            event(EventType::GTID, &commit),
+            event(EventType::QUERY, &Payload::Other(&text[19..])),
+        ];
+        let source = Fake::new(move |text| match text {
+            _ if text.contains("@@GLOBAL.server_id") => {
+                let cells = ["1", "10.11.18-MariaDB-log"];
+                Some(Reply::Row(cells.map(str::to_owned).to_vec()))
+            }
+            "dump" => Some(Reply::Events(packets.clone())),
+            _ if text.starts_with("SET ") => None,
+            _ => Some(Reply::Nothing),
+        });
+        let target = Fake::new(move |text| match text {
+            _ if text.contains("TABLE_NAME='prepared'") => Some(cell("1")),
+            _ if text.starts_with("SELECT xid, COUNT(*)") => {
+                let row = ["X'61',X'',1", "1"].map(str::to_owned);
+                Some(Reply::Row(row.to_vec()))
+            }
+            _ if text.starts_with("SELECT form, events") => Some(Reply::Fail(code)),
+            text => serves(text),
+        });
+        let mut settings = settings(&target, &[]);
+        settings.source.address = source.account().address;
+        let end = Running::of(settings).end();
+        assert_eq!(matches!(&end, End::Fatal(_)), is_final, "{end:?}");
+        let said = target.said();
+        let at = |is: &dyn Fn(&str) -> bool| said.iter().position(|text| is(text));
+        let asked = at(&|text| text.starts_with("SELECT form, events"));
+        assert!(said[asked.expect("it is asked")].contains("xid='X\\'61"));
+        // By the connection that asks: the first one that begins anything.
+        let set = at(&|text| text.contains("sql_mode="));
+        assert!(
+            set.is_some() && set < at(&|text| text == "BEGIN"),
+            "{said:?}"
+        );
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::plan::Planner;
-use super::{End, Settings};
+use super::{End, Settings, unusable};
 use crate::unit::{Own, Transaction};
 use crate::xa::{Held, Phase, Prepared, phase, without_rows};
 
@@ -62,7 +62,7 @@ impl Planner<'_> {
         if !self.xa.has_table {
             self.channel
                 .prepare_prepared(&mut self.control, self.xa.logged)
-                .map_err(|error| End::Again(error.to_string()))?;
+                .map_err(unusable)?;
             self.xa.has_table = true;
         }
         let held = Held::of(transaction);
@@ -132,7 +132,7 @@ impl Planner<'_> {
         let (form, events) = self
             .channel
             .prepared_events(&mut self.control, name)
-            .map_err(|error| End::Again(error.to_string()))?;
+            .map_err(unusable)?;
         Held::read(&form, &events).map_err(|why| {
             End::Fatal(format!(
                 "The events of the XA transaction {name} in dromon_replica.prepared cannot be read: {why}. Nothing of it is in the target's \
