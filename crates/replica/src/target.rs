@@ -51,10 +51,10 @@ pub const UTC: &[u8] = b"SET time_zone='+00:00'";
 /// What the target limits for its users must not end what the source has done: not the time of a
 /// statement, nor that of a transaction that waits for its turn. What its own replica threads may
 /// is allowed: to alter tables with a history. What errors say is read here: in one language. Texts are
-/// written for [`ROWS`] ([`put_text`]), where a backslash escapes.
+/// written for [`ROWS`] ([`put_text`]), where a backslash escapes, and of a limit the default is the target's.
 pub const ONCE: &str = "SET @dromon_replica=1, wait_timeout=2147483, net_read_timeout=600, net_write_timeout=600, \
      max_statement_time=0, idle_transaction_timeout=0, idle_write_transaction_timeout=0, idle_readonly_transaction_timeout=0, \
-     sql_safe_updates=0, sql_select_limit=DEFAULT, sql_big_selects=1, autocommit=1, system_versioning_alter_history=KEEP, \
+     sql_safe_updates=0, sql_select_limit=18446744073709551615, sql_big_selects=1, autocommit=1, system_versioning_alter_history=KEEP, \
      sql_mode='STRICT_ALL_TABLES', lc_messages='en_US'";
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS dromon_replica.position (\

@@ -12,6 +12,8 @@ fn sessions_do_not_depend_on_the_target() {
         "idle_transaction_timeout=0",
         "idle_write_transaction_timeout=0",
         "sql_safe_updates=0",
+        // DEFAULT would be what the target has for its clients.
+        "sql_select_limit=18446744073709551615",
         // Not NO_BACKSLASH_ESCAPES, nor ANSI_QUOTES.
         "sql_mode='STRICT_ALL_TABLES'",
         "autocommit=1",

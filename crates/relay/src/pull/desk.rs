@@ -184,12 +184,13 @@ fn warned(counted: u16, told: &[Row]) -> Option<String> {
     })
 }
 
+/// For a copy, so that a table which is being changed cannot hold it up for long. All warnings are told,
+/// so that none hides behind others, and all rows, whatever limit the server has for its clients.
+const SET: &str = "SET lock_wait_timeout = 5, max_error_count = 65535, sql_select_limit = 18446744073709551615, NAMES utf8mb4";
+
 fn read(login: &Login, kind: &PositionKind, wanted: Wanted) -> Result<ReadTables, ReadError> {
     let mut asker = Asker::connect(login)?;
-    // A copy, so that a table which is being changed cannot hold it up for long.
-    // And all warnings are told, so that none hides behind others.
-    let set = "SET lock_wait_timeout = 5, max_error_count = 65535, NAMES utf8mb4";
-    asker.ask(set, 4096)?;
+    asker.ask(SET, 4096)?;
     let source = AskedServer::new(&mut asker, kind.clone(), wanted.server_id)?;
     let before = source.settled(&mut asker)?;
     let mut ask = |statement: &str| -> Result<_, ReadError> {
@@ -228,6 +229,12 @@ fn read(login: &Login, kind: &PositionKind, wanted: Wanted) -> Result<ReadTables
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Tables that a limit hides would be none.
+    #[test]
+    fn all_rows_are_told() {
+        assert!(SET.contains("sql_select_limit = 18446744073709551615,"));
+    }
 
     #[test]
     fn warnings_that_are_not_told() {
