@@ -27,6 +27,8 @@ use crate::load::{RETRY, Session, code};
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// Between two attempts on a node that refuses or is down.
 const BREATH: Duration = Duration::from_millis(30);
+/// How long a node may take for the writes of which nobody is in the way.
+const WRITES_WITHIN: Duration = Duration::from_secs(20);
 /// Rows named in a complaint.
 const NAMED: usize = 10;
 
@@ -290,6 +292,29 @@ pub fn hold_against(cluster: &Cluster, db: &str, told: &Told) -> anyhow::Result<
             wrong.is_empty(),
             "{name}: parts of transactions are missing: client, counted, rows: {wrong:?}"
         );
+    }
+    Ok(())
+}
+
+/// Each node may be Synced and say that it is ready, and yet answer no COMMIT: the others' clients
+/// alone do not tell.
+pub fn takes_writes(cluster: &Cluster, db: &str) -> anyhow::Result<()> {
+    for (n, node) in cluster.nodes().iter().enumerate() {
+        let end = Instant::now() + WRITES_WITHIN;
+        let mut session = Session::open_within(node, db, 0, WRITES_WITHIN)?;
+        for sql in [
+            format!("INSERT INTO t VALUES (-1 - {n}, 0, 'x')"),
+            format!("DELETE FROM t WHERE id = -1 - {n}"),
+        ] {
+            while let Err(error) = session.exec(&sql) {
+                let again = code(&error).is_some_and(|c| RETRY.contains(&c));
+                ensure!(
+                    again && Instant::now() < end,
+                    "{} is a member and takes no write: {error}",
+                    node.name()
+                );
+            }
+        }
     }
     Ok(())
 }

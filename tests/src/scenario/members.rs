@@ -208,6 +208,18 @@ fn writes(cluster: &Cluster, db: &str, size: i64, next: &mut u64) -> anyhow::Res
         insert(node, db, &format!("INSERT INTO t VALUES ({next}, {size})"))?;
         *next += 1;
     }
+    // All that was acknowledged so far, on each that is left.
+    let all = *next - 1;
+    for node in cluster.nodes().iter().filter(|n| n.process().is_some()) {
+        let mut session = Session::open(node, db, 0)?;
+        session.exec("SET SESSION wsrep_sync_wait = 7")?;
+        let rows: Vec<(u64, Option<u64>)> = session.rows("SELECT COUNT(*), MAX(id) FROM t")?;
+        ensure!(
+            rows == [(all, Some(all))],
+            "{}: {rows:?} (rows, last id) of {all} acknowledged",
+            node.name()
+        );
+    }
     Ok(())
 }
 

@@ -325,6 +325,12 @@ pub fn rolling(case: &mut Case) -> anyhow::Result<()> {
             "a greeting in the clear is still answered"
         );
     }
+    let count = "SELECT COUNT(*) FROM t";
+    let rows: Option<u64> = Session::open(cluster.node(0), db, 0)?.one(count)?;
+    ensure!(
+        rows == Some(done),
+        "{rows:?} rows of {done} acknowledged transactions"
+    );
     case.note(format!(
         "six restarts, node by node, from plain to socket.dynamic to encryption alone: {done} transactions on the \
          other two meanwhile, whole after each"

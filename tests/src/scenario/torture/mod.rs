@@ -294,10 +294,11 @@ fn all_back_restarted(cluster: &Cluster, most: usize) -> anyhow::Result<usize> {
     }
 }
 
-/// The tables are equal on all nodes, and as the clients were told.
+/// The tables are equal on all nodes, and as the clients were told; and each node takes writes.
 fn nothing_lost(cluster: &Cluster, db: &str, told: &Told) -> anyhow::Result<()> {
     check::settled(cluster, db)?;
-    ledger::hold_against(cluster, db, told)
+    ledger::hold_against(cluster, db, told)?;
+    ledger::takes_writes(cluster, db)
 }
 
 /// Who leads; a provider without a leader: anybody.
