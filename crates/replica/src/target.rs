@@ -129,6 +129,8 @@ pub struct Stand {
     pub ahead: Ahead,
     /// What may or may not have been done.
     pub doing: Option<Doing>,
+    /// It has rows for commits that are not one after the other.
+    pub slots: bool,
 }
 
 /// Why a position cannot be used.
@@ -272,7 +274,8 @@ impl Channel {
             return Ok(slots);
         }
         if logged {
-            client.query(b"SET SESSION sql_log_bin=1")?;
+            // A binlog of statements refuses rows where READ COMMITTED is the target's level.
+            client.query(b"SET SESSION sql_log_bin=1, binlog_format=ROW")?;
         }
         client.query(b"CREATE DATABASE IF NOT EXISTS dromon_replica")?;
         client.query(TABLE.as_bytes())?;
@@ -302,7 +305,7 @@ impl Channel {
 
     /// Begins a new epoch: waits for commits of an older one that are under way, and no other can
     /// follow. `start`: where a channel begins that is not there yet. `logged`: its commits are in the
-    /// target's binlog; this session's statements are not, but for what its replicas need.
+    /// target's binlog; this session's statements are not.
     pub fn begin(
         &self,
         client: &mut Client,
@@ -317,10 +320,6 @@ impl Channel {
         let name = String::from_utf8_lossy(&self.quoted);
         let odd = |what: &str| StandError::Odd(format!("{what} of {}", self.name));
         let slots = self.prepare(client, order, start, logged)?;
-        let logs = logged && slots;
-        if logs {
-            self.log_as_a_commit(client)?;
-        }
         client.query(b"BEGIN")?;
         client.query(
             format!(
@@ -398,36 +397,39 @@ impl Channel {
             );
         }
         client.query((all + "COMMIT").as_bytes())?;
-        if logs {
-            client.query(b"SET SESSION sql_log_bin=0, server_id=DEFAULT")?;
-        }
         Ok(Stand {
             epoch,
             position,
             ahead,
             doing,
+            slots,
         })
     }
 
-    /// What follows goes to replicas of the target as commits do: what these have written of themselves
-    /// into slots must not remain there alone when it is forgotten here. All of a row is logged: what
-    /// [`Channel::put_save`] has changed is not known there. The number is that of a commit: a source that
-    /// follows the target has no such table, and passes over what has its own.
-    fn log_as_a_commit(&self, client: &mut Client) -> Result<(), StandError> {
-        let text = format!(
-            "SELECT gtid_pos FROM dromon_replica.position WHERE {}",
-            self.row()
-        );
-        let position: Position = parsed(&client.one(&text)?.unwrap_or_default())?;
+    /// Writes the channel's row into the target's binlog, before anything commits. What commits wrote into
+    /// slots its replicas have; they may lose it when these are written over, as what was ahead is here in
+    /// the row now. Not in [`Channel::begin`]: what is in doubt is looked for behind a place in that binlog.
+    ///
+    /// All of the row, as nothing else of it was logged. And with the number that a commit has: a source
+    /// that follows the target has no such table, and passes over what has its own.
+    pub fn tell_replicas(&self, client: &mut Client, stand: &Stand) -> Result<(), ClientError> {
         let own = client.one("SELECT @@global.server_id")?;
         let own: Option<u32> = own.and_then(|n| n.parse().ok());
         let mut set =
             "SET SESSION sql_log_bin=1, binlog_format=ROW, binlog_row_image=FULL".to_owned();
-        let other = position.iter().find(|gtid| Some(gtid.server) != own);
+        let other = stand.position.iter().find(|gtid| Some(gtid.server) != own);
         if let Some(gtid) = other {
             set += &format!(", server_id={}", gtid.server);
         }
         client.query(set.as_bytes())?;
+        // What has not changed is not logged.
+        let text = format!(
+            "UPDATE dromon_replica.position SET changed=CURRENT_TIMESTAMP(6) WHERE epoch={} AND {}",
+            stand.epoch,
+            self.row()
+        );
+        client.query(text.as_bytes())?;
+        client.query(b"SET SESSION sql_log_bin=0, server_id=DEFAULT")?;
         Ok(())
     }
 

@@ -181,6 +181,7 @@ fn rows_that_replicas_of_the_target_need() {
     let at = |begin: &str| said.iter().position(|text| text.starts_with(begin));
     let on = at("SET SESSION sql_log_bin=1").expect("it is logged");
     let off = at("SET SESSION sql_log_bin=0").expect("no more than that");
+    assert!(said[on].contains("binlog_format=ROW"), "{said:?}");
     for text in [
         "CREATE DATABASE",
         "CREATE TABLE IF NOT EXISTS dromon_replica.position",
@@ -207,60 +208,37 @@ fn rows_that_replicas_of_the_target_need() {
     let said = begun(&fake, Order::Strict, true);
     assert!(!said.iter().any(|text| text.contains("sql_log_bin")));
 }
-/// Replicas of the target have what commits wrote into slots: where that is forgotten, they get what is
-/// known of it instead.
+/// Replicas of the target have what commits wrote into slots: they get the row that has it now.
 #[test]
 fn what_replicas_of_the_target_must_not_forget() {
-    // Without the second one, no commit was ever beside another.
-    for (order, commits, logged, wanted) in [
-        (Order::Group(SLOTS), true, true, true),
-        (Order::Strict, true, true, true),
-        (Order::Group(SLOTS), true, false, false),
-        (Order::Strict, false, true, false),
-    ] {
+    for (own, number) in [("2", "server_id=1"), ("7", "server_id=2")] {
         let fake = Fake::new(move |text| match text {
-            COLUMNS if commits => {
-                let tables = ["position", "commits"].map(|name| vec![name.to_owned()]);
-                Some(Reply::Rows(tables.to_vec()))
-            }
-            COLUMNS => Some(cell("position")),
-            "SELECT @@global.server_id" => Some(cell("2")),
-            _ if text.starts_with("SELECT 1 FROM") => Some(cell("1")),
-            _ if text.starts_with("SELECT gtid_pos FROM") => Some(cell("0-2-4,3-1-4")),
-            _ if text.starts_with("SELECT gtid_pos, ahead FROM") => {
-                let row = ["0-1-50", "0:60-70"].map(String::from);
-                Some(Reply::Row(row.to_vec()))
-            }
-            other => stand(other),
+            "SELECT @@global.server_id" => Some(cell(own)),
+            _ => None,
         });
-        let said = begun(&fake, order, logged);
-        let at = |is: &dyn Fn(&str) -> bool| said.iter().position(|text| is(text));
-        let begins = |begin: &'static str| at(&|text| text.starts_with(begin));
-        let on = begins("SET SESSION sql_log_bin=1");
-        let off = begins("SET SESSION sql_log_bin=0");
-        let keeps = at(&|text| text.contains("ahead='0:60-70'"));
-        assert_eq!(keeps.is_some(), commits, "{said:?}");
-        if !wanted {
-            assert_eq!((on, off), (None, None), "{said:?}");
-            continue;
+        let mut client = Client::connect(&fake.account()).expect("a target");
+        let stand = Stand {
+            epoch: 3,
+            position: "0-2-4,3-1-4".parse().expect("a position"),
+            ahead: Ahead::default(),
+            doing: None,
+            slots: true,
+        };
+        let told = Channel::new("c").tell_replicas(&mut client, &stand);
+        told.expect("it may");
+        let said = fake.said();
+        let [_, on, row, off] = &said[..] else {
+            panic!("{said:?}");
+        };
+        for what in [
+            "sql_log_bin=1",
+            "binlog_row_image=FULL",
+            "binlog_format=ROW",
+            number,
+        ] {
+            assert!(on.contains(what), "{on}");
         }
-        // No transaction is logged in part.
-        let steps = [on, begins("BEGIN"), keeps, begins("COMMIT"), off];
-        assert!(steps.iter().all(Option::is_some), "{said:?}");
-        assert!(steps.is_sorted(), "{said:?}");
-        let forgets = begins("UPDATE dromon_replica.commits SET gtid_pos='', ahead=''");
-        assert!(
-            begins("BEGIN") < forgets && forgets < begins("COMMIT"),
-            "{said:?}"
-        );
-        let set = &said[on.expect("looked at")];
-        // All of the row, and as of a server that wrote at the source.
-        for what in ["binlog_row_image=FULL", "binlog_format=ROW", "server_id=1"] {
-            assert!(set.contains(what), "{set}");
-        }
-        assert!(
-            said[off.expect("looked at")].contains("server_id=DEFAULT"),
-            "{said:?}"
-        );
+        assert!(row.contains("SET changed=") && row.contains("WHERE epoch=3 AND channel = 'c'"));
+        assert_eq!(off, "SET SESSION sql_log_bin=0, server_id=DEFAULT");
     }
 }

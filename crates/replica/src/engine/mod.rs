@@ -343,6 +343,9 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             Settled::Stop(end) => return Ok(end),
         }
     }
+    if logged && stand.slots {
+        channel.tell_replicas(&mut control, &stand)?;
+    }
     if let Some(why) = forgives(&mut control)? {
         match settings.difference {
             Difference::Stop => {

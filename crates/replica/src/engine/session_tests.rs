@@ -264,3 +264,54 @@ fn what_is_kept_and_cannot_be_read() {
         );
     }
 }
+
+/// What is ahead is known to replicas of the target before a commit writes over what they know it by; and
+/// what is in doubt is looked for before anything comes into the binlog.
+#[test]
+fn replicas_of_the_target_know_what_is_ahead() {
+    let on = "SET SESSION sql_log_bin=1, binlog_format=ROW, binlog_row_image=FULL";
+    for (lines, wanted) in [
+        (&["commit_order=group"][..], true),
+        // A session before it had the other order.
+        (&["commit_order=strict"], true),
+        (&["commit_order=group", "binlog=off"], false),
+    ] {
+        let fake = Fake::new(|text| match text {
+            "SELECT @@log_bin" | "SELECT @@global.server_id" => Some(cell("1")),
+            _ if text.ends_with("COLUMN_NAME='ahead'") => {
+                let tables = ["position", "commits"].map(|name| vec![name.to_owned()]);
+                Some(Reply::Rows(tables.to_vec()))
+            }
+            _ if text.starts_with("SELECT 1 FROM dromon_replica.") => Some(cell("1")),
+            _ if text.starts_with("SELECT epoch, ") => {
+                let row = ["3", "0-1-4", "0-1-5", "ALTER", "9", "?"].map(str::to_owned);
+                Some(Reply::Row(row.to_vec()))
+            }
+            _ if text.starts_with("SELECT gtid_pos, ahead FROM") => {
+                let row = ["0-1-4", "0:6-7"].map(str::to_owned);
+                Some(Reply::Row(row.to_vec()))
+            }
+            text => serves(text),
+        });
+        let running = Running::new(&fake, lines);
+        // The watcher's is the last one.
+        running.until(|| fake.said().iter().any(|text| text.ends_with(" 1024'),10)")));
+        running.told_to_end();
+        let said = fake.said();
+        let at = |is: &dyn Fn(&str) -> bool| said.iter().position(|text| is(text));
+        let told = at(&|text| text.starts_with(on));
+        assert_eq!(told.is_some(), wanted, "{said:?}");
+        let row = at(&|text| text.starts_with("UPDATE dromon_replica.position SET changed="));
+        assert_eq!(row, told.map(|at| at + 1), "{said:?}");
+        let keeps = at(&|text| text.contains("ahead='0:6-7'"));
+        let looks = said
+            .iter()
+            .rposition(|text| text.starts_with("SELECT doing_binlog"));
+        let applies = at(&|text| text.ends_with(" 0'),10)"));
+        assert!(
+            keeps.is_some() && keeps < looks && looks < applies,
+            "{said:?}"
+        );
+        assert!(!wanted || looks < told && row < applies, "{said:?}");
+    }
+}
