@@ -13,22 +13,32 @@ galera.two                               w2 [ pass ]    100
 
 /// What the script says of such a run, and its exit code; `error_log` is one server's.
 fn run(before: &str, after: &str, error_log: &str) -> Option<(i32, String)> {
+    let said = [format!("{before}{PASSED}{after}")];
+    run_tests(&["one", "two"], &said, error_log)
+}
+
+/// The same of these tests; mtr says one of `said` each time, and the last one from then on.
+fn run_tests(tests: &[&str], said: &[String], error_log: &str) -> Option<(i32, String)> {
     if fs::metadata("/proc/self").expect("it is there").uid() != 0 {
         return None; // it runs as root only
     }
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let open = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(dir.path(), open).expect("the servers may enter");
     let path = |name: &str| dir.path().join(name);
     fs::write(path("libdromon.so"), "").expect("written");
-    fs::write(path("said"), format!("{before}{PASSED}{after}")).expect("written");
+    for (n, said) in said.iter().enumerate() {
+        fs::write(path(&format!("said{n}")), said).expect("written");
+    }
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).expect("mtr counts there");
     fs::write(path("err"), error_log).expect("written");
     let mtr = r#"
         use File::Path; use File::Copy;
         my ($vardir) = map { /^--vardir=(.*)/ ? $1 : () } @ARGV;
         mkpath("$vardir/1/log");
         copy("err", "$vardir/1/log/mysqld.1.err");
-        open(my $said, "<", "said"); print <$said>;
+        my $n = 0; $n++ while -e "done$n";
+        open(my $done, ">", "done$n") or die "done$n: $!";
+        $n-- until -e "said$n";
+        open(my $said, "<", "said$n"); print <$said>;
     "#;
     fs::write(path("mtr"), mtr).expect("written");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/run");
@@ -37,7 +47,7 @@ fn run(before: &str, after: &str, error_log: &str) -> Option<(i32, String)> {
         .arg(path("libdromon.so"))
         .arg("--out")
         .arg(path("out"))
-        .args(["one", "two"])
+        .args(tests)
         .env("DROMON_MTR", dir.path())
         .output()
         .expect("it runs");
@@ -86,5 +96,30 @@ fn a_panic_that_a_node_survives_is_a_failure_too() {
         };
         assert!(said.contains("galera: 2 passed, 1 failed"), "{said}");
         assert!(code == 1 && said.contains("panicked: "), "{said}");
+    }
+}
+
+#[test]
+fn a_crash_is_not_tried_again() {
+    const RACY: &str = "MDEV-35511"; // in racy.txt
+    let result = |how: &str| format!("galera.{RACY} 'innodb'     w1 [ {how} ]    100\n");
+    let failed = |why: &str| format!("{}        Test ended at 2026\n\n{why}\n", result("fail"));
+    for (why, sum) in [
+        (
+            "mysqltest: At line 3: query failed",
+            "1 passed, 0 failed, 0 skipped, 1 further tries",
+        ),
+        (CRASH, "0 passed, 1 failed, 0 skipped, 0 further tries"),
+        (
+            "Server [mysqld.1 - pid: 7, winpid: 7, exit: 256] failed during test run",
+            "0 passed, 1 failed, 0 skipped, 0 further tries",
+        ),
+    ] {
+        let Some((code, said)) = run_tests(&[RACY], &[failed(why), result("pass")], CALM) else {
+            return;
+        };
+        assert!(said.contains(&format!("galera: {sum}")), "{said}");
+        assert_eq!(code == 0, sum.starts_with('1'), "{said}");
+        assert_eq!(said.contains("which is no excuse"), code != 0, "{said}");
     }
 }
