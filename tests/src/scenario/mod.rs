@@ -82,6 +82,12 @@ pub fn all() -> Vec<Scenario> {
             conflicts::foreign_keys,
         ),
         (
+            "savepoints",
+            "with a binary log nothing is sent of what was rolled back to a savepoint",
+            Own,
+            statements::savepoints,
+        ),
+        (
             "one_applier",
             "one applier each, and streams at locks that others need: foreign keys, no keys; nothing stands still",
             Own,

@@ -19,6 +19,7 @@ pub fn sync_wait(case: &mut Case) -> anyhow::Result<()> {
         &[
             "CREATE TABLE t (id INT PRIMARY KEY, v BIGINT NOT NULL)",
             "INSERT INTO t SELECT seq, 0 FROM seq_1_to_100",
+            "CREATE TABLE copy (turn BIGINT PRIMARY KEY, v BIGINT NOT NULL)",
         ],
     )?;
     let others = (0..3)
@@ -44,7 +45,18 @@ pub fn sync_wait(case: &mut Case) -> anyhow::Result<()> {
         let reader = (writer + 1 + usize::try_from(turn / 3)? % 2) % 3;
         clients[writer].exec(&format!("UPDATE t SET v = {turn} WHERE id = 1"))?;
         let asked = Instant::now();
-        let value: Option<u64> = clients[reader].one("SELECT v FROM t WHERE id = 1")?;
+        let reader = &mut clients[reader];
+        // A transaction that begins with a write is to be as current.
+        if turn % 4 == 0 {
+            let copy = format!("INSERT INTO copy SELECT {turn}, v FROM t WHERE id = 1");
+            for sql in ["SET autocommit = 0", &copy, "COMMIT", "SET autocommit = 1"] {
+                reader.exec(sql)?;
+            }
+        }
+        let value: Option<u64> = reader.one(match turn % 4 {
+            0 => "SELECT v FROM copy ORDER BY turn DESC LIMIT 1",
+            _ => "SELECT v FROM t WHERE id = 1",
+        })?;
         longest = longest.max(asked.elapsed());
         stale += u64::from(value != Some(turn));
     }

@@ -5,10 +5,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use dromon_sandbox::JoinPlan;
 
 use super::{QUICK_START_MODE, set_mode, set_up};
 use crate::check;
-use crate::harness::Case;
+use crate::harness::{Case, JOIN_LIMIT, new_database};
 use crate::load::{self, DEADLOCK, Session};
 
 /// A statement, how many seqnos it takes, and a query that shows its effect on
@@ -385,6 +386,96 @@ fn streaming(case: &Case, node: usize) -> anyhow::Result<Session> {
     let mut session = case.session(node)?;
     session.exec("SET SESSION wsrep_trx_fragment_unit = 'rows', wsrep_trx_fragment_size = 1")?;
     Ok(session)
+}
+
+/// A transaction around savepoints: its statements, where `{}` is a number to which ids are added, and what is
+/// to be there of it.
+const SAVEPOINTS: &[(&str, &[&str], &[u64])] = &[
+    (
+        "behind a SELECT, as mappers of objects write it",
+        &[
+            "SELECT COUNT(*) FROM t",
+            "SAVEPOINT a",
+            "INSERT INTO t VALUES ({} + 1, 0)",
+            "ROLLBACK TO a",
+            "INSERT INTO t VALUES ({} + 2, 0)",
+        ],
+        &[2],
+    ),
+    (
+        "behind a SELECT, and nothing else",
+        &[
+            "SELECT COUNT(*) FROM t",
+            "SAVEPOINT a",
+            "INSERT INTO t VALUES ({} + 1, 0)",
+            "ROLLBACK TO a",
+        ],
+        &[],
+    ),
+    (
+        "behind a change",
+        &[
+            "INSERT INTO t VALUES ({} + 1, 0)",
+            "SAVEPOINT a",
+            "INSERT INTO t VALUES ({} + 2, 0)",
+            "ROLLBACK TO a",
+            "INSERT INTO t VALUES ({} + 3, 0)",
+        ],
+        &[1, 3],
+    ),
+    (
+        "one within another",
+        &[
+            "SELECT COUNT(*) FROM t",
+            "SAVEPOINT a",
+            "INSERT INTO t VALUES ({} + 1, 0)",
+            "SAVEPOINT b",
+            "UPDATE t SET v = v + 1 WHERE id = {} + 1",
+            "INSERT INTO t VALUES ({} + 2, 0)",
+            "ROLLBACK TO b",
+            "RELEASE SAVEPOINT a",
+        ],
+        &[1],
+    ),
+];
+
+/// With a binary log nothing is sent of what was rolled back.
+pub fn savepoints(case: &mut Case) -> anyhow::Result<()> {
+    let cluster = case.own_cluster(|spec| *spec = spec.clone().set("log_bin", "binlog"))?;
+    cluster.start_all(JoinPlan::OneByOne, JOIN_LIMIT)?;
+    let table = "CREATE TABLE t (id BIGINT PRIMARY KEY, v INT NOT NULL)";
+    drop(new_database(cluster.node(0), &case.db, &[table])?);
+    check::drained(&cluster)?;
+    let (mut from, mut wanted) = (0, Vec::new());
+    for (index, node) in cluster.nodes().iter().enumerate() {
+        let mut session = Session::open(node, &case.db, 0)?;
+        let logs: Option<u64> = session.one("SELECT @@log_bin")?;
+        ensure!(logs == Some(1), "{} has no binary log", node.name());
+        for (what, statements, stays) in SAVEPOINTS {
+            from += 10;
+            let run = |session: &mut Session| -> load::Sql<()> {
+                session.exec("BEGIN")?;
+                for statement in *statements {
+                    session.exec(&statement.replace("{}", &from.to_string()))?;
+                }
+                session.exec("COMMIT").map(drop)
+            };
+            run(&mut session).with_context(|| format!("a savepoint {what}, db{}", index + 1))?;
+            wanted.extend(stays.iter().map(|id| (from + id, 0)));
+        }
+    }
+    check::settled(&cluster, &case.db)?;
+    for node in cluster.nodes() {
+        let rows = "SELECT id, v FROM t ORDER BY id";
+        let rows: Vec<(u64, u64)> = Session::open(node, &case.db, 0)?.rows(rows)?;
+        ensure!(rows == wanted, "{}: {rows:?}, not {wanted:?}", node.name());
+    }
+    case.note(format!(
+        "{} transactions, {} rows, on all nodes",
+        3 * SAVEPOINTS.len(),
+        wanted.len()
+    ));
+    check::whole(&cluster)
 }
 
 /// All nodes count `expected` changes, and their streaming logs become empty.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex, Once, mpsc};
 use std::time::{Duration, Instant};
 
 use dromon_node::ddl_marks::MARKS_FILE;
@@ -206,6 +206,25 @@ pub fn addrs(ns: &[usize]) -> Vec<String> {
     ns.iter().map(|n| World::addr(*n)).collect()
 }
 
+/// What threads of the library panicked with, in any test of this process: each goes on without the
+/// duties of such a thread, and most tests do not miss them.
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn watch_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let former = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let thread = std::thread::current();
+            let name = thread.name().unwrap_or_default();
+            if name.starts_with("dromon-") {
+                lock(&PANICS).push(format!("{name}: {info}"));
+            }
+            former(info);
+        }));
+    });
+}
+
 /// Runs a test in a world of `count` nodes that are synced, with a limit.
 /// Whatever goes wrong, the state of everything is printed.
 pub fn run(
@@ -214,6 +233,7 @@ pub fn run(
     limit: Duration,
     body: impl FnOnce(&World) + Send + 'static,
 ) {
+    watch_panics();
     let world = Arc::new(World::new(options));
     let (tx, rx) = mpsc::channel();
     let inside = world.clone();
@@ -691,6 +711,8 @@ impl World {
             witness.disconnect();
         }
         self.check();
+        let panics = lock(&PANICS);
+        assert!(panics.is_empty(), "in this test or beside it: {panics:?}");
     }
 
     /// The state of everything.

@@ -3,13 +3,13 @@
 use std::thread;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use dromon_sandbox::{Cluster, Start};
 
 use super::cut::{self, Cut};
 use super::{
-    Needs, WRITE_LIMIT, all_back, leader, load_time, nothing_lost, seconds, shuffled, start_down,
-    started,
+    BACK_LIMIT, Needs, WRITE_LIMIT, all_back, leader, load_time, nothing_lost, seconds, shuffled,
+    start_down, started,
 };
 use crate::check;
 use crate::harness::{Case, JOIN_LIMIT};
@@ -36,13 +36,14 @@ pub(super) fn set_flush(cluster: &Cluster, value: u64) -> anyhow::Result<()> {
 
 /// Rounds in which `strike` takes all nodes at once, under load; it says how. The
 /// engine's flush is set to each of `flushes` in turn. In the rounds that `cuts`
-/// names the nodes keep little log (`gcache.size`) and have just cut it when that happens.
+/// names the nodes keep little log (`gcache.size`) and have just cut it when that happens. In those that
+/// `alone` names the two that did not lead come back first: what was acknowledged must be on their disks.
 fn all_at_once(
     case: &mut Case,
     needs: Needs,
     rounds: u64,
     flushes: [u64; 3],
-    cuts: fn(u64) -> bool,
+    (cuts, alone): (fn(u64) -> bool, fn(u64) -> bool),
     strike: impl Fn(&Case, &Cluster) -> anyhow::Result<String>,
 ) -> anyhow::Result<Told> {
     let cluster = started(case, needs, |_| {})?;
@@ -71,6 +72,10 @@ fn all_at_once(
             thread::sleep(Duration::from_millis(rng.below(1500)));
         }
         ensure!(cluster.running() == 3, "a node had ended by itself");
+        let led = match alone(round) && cluster.record().is_dromon() {
+            true => Some(leader(&cluster, &mut rng)?),
+            false => None,
+        };
         let how = strike(case, &cluster)?;
         cut.iter_mut().for_each(Cut::stop_writing);
         let words = clients.close_into(&mut told)?;
@@ -78,7 +83,14 @@ fn all_at_once(
             cut::set_log_size(&cluster, cuts(round + 1))?;
         }
         let marks = check::log_marks(&cluster);
-        let order = start_down(&cluster, &mut rng)?.join(", ");
+        let mut order = Vec::new();
+        if let Some(led) = led {
+            order = start_others(&cluster, led, &mut rng)?;
+            nothing_lost(&cluster, &case.db, &told)
+                .with_context(|| format!("without db{}, which led", led + 1))?;
+        }
+        order.extend(start_down(&cluster, &mut rng)?);
+        let order = order.join(", ");
         let back = all_back(&cluster)?;
         nothing_lost(&cluster, &case.db, &told)?;
         if let Some(cut) = &cut {
@@ -107,6 +119,22 @@ fn all_at_once(
 
 fn every_other(round: u64) -> bool {
     round % 2 == 1
+}
+
+/// Starts all but `left`, and waits until they are a cluster.
+fn start_others(cluster: &Cluster, left: usize, rng: &mut Rng) -> anyhow::Result<Vec<String>> {
+    let others: Vec<usize> = shuffled(cluster, rng)
+        .into_iter()
+        .filter(|index| *index != left)
+        .collect();
+    for index in &others {
+        cluster.node(*index).start(Start::Join, &[])?;
+    }
+    for index in &others {
+        let node = cluster.node(*index);
+        node.wait_for("a member of what is left", BACK_LIMIT, |s| s.is_usable())?;
+    }
+    Ok(others.iter().map(|i| cluster.node(*i).name()).collect())
 }
 
 /// Fails if a log file is open in a way that passes by the page cache.
@@ -139,7 +167,14 @@ pub fn kill_all(case: &mut Case) -> anyhow::Result<()> {
         0 | 1 => |_| false,
         _ => every_other,
     };
-    let told = all_at_once(case, Needs::default(), rounds, [0, 1, 2], cuts, strike)?;
+    let told = all_at_once(
+        case,
+        Needs::default(),
+        rounds,
+        [0, 1, 2],
+        (cuts, |_| false),
+        strike,
+    )?;
     case.progress(format!("in all {told}; 0 lost, tables equal"));
     Ok(())
 }
@@ -156,7 +191,8 @@ pub fn power_cut(case: &mut Case) -> anyhow::Result<()> {
         Ok("power cut".into())
     };
     // The engine's setting may not matter: begin with the quick start's.
-    let told = all_at_once(case, needs, rounds, [2, 0, 1], every_other, strike)?;
+    let in_turns: (fn(u64) -> bool, fn(u64) -> bool) = (every_other, |round| !every_other(round));
+    let told = all_at_once(case, needs, rounds, [2, 0, 1], in_turns, strike)?;
     case.progress(format!(
         "in all {told}; 0 lost, tables equal; no log file is open with O_DIRECT"
     ));
