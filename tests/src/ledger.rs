@@ -29,6 +29,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 const BREATH: Duration = Duration::from_millis(30);
 /// How long a node may take for the writes of which nobody is in the way.
 const WRITES_WITHIN: Duration = Duration::from_secs(20);
+/// Below it no scenario writes a row.
+const PROBE: i64 = -1 << 40;
 /// Rows named in a complaint.
 const NAMED: usize = 10;
 
@@ -306,8 +308,8 @@ pub fn takes_writes(cluster: &Cluster, db: &str) -> anyhow::Result<()> {
         let end = Instant::now() + WRITES_WITHIN;
         let mut session = Session::open_within(node, db, 0, WRITES_WITHIN)?;
         for sql in [
-            format!("INSERT INTO t VALUES (-1 - {n}, 0, 'x')"),
-            format!("DELETE FROM t WHERE id = -1 - {n}"),
+            format!("INSERT INTO t VALUES ({PROBE} - {n}, 0, 'x')"),
+            format!("DELETE FROM t WHERE id = {PROBE} - {n}"),
         ] {
             while let Err(error) = session.exec(&sql) {
                 let again = code(&error).is_some_and(|c| RETRY.contains(&c));

@@ -33,10 +33,15 @@ impl Node {
             // streaming transaction on its way, whose rollback removes the stored
             // fragments and waits for one whose turn to commit has not come.
             Verdict::Passed { .. } if header.flags.is_fragment() => (header.flags, seqno - 1),
-            Verdict::Passed { depends_on } => (
-                header.flags,
-                self.behind_streams(seqno, unique.max(*depends_on)),
-            ),
+            // Nor ahead of a statement: the server maps tables that no key names (of a trigger that did
+            // nothing), and a statement on one of these would wait for it, which waits for its turn.
+            Verdict::Passed { depends_on } => {
+                let behind = unique
+                    .max(*depends_on)
+                    .max(self.newest_toi.load(Relaxed))
+                    .min(seqno - 1);
+                (header.flags, self.behind_streams(seqno, behind))
+            }
             // Applied as a note that nothing is to be done: it moves the
             // position in the database.
             Verdict::Failed { .. } => (header.flags | Flags::ROLLBACK, seqno - 1),
