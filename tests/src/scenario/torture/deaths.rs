@@ -34,6 +34,9 @@ pub(super) fn set_flush(cluster: &Cluster, value: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// In which rounds.
+type Rounds = fn(u64) -> bool;
+
 /// Rounds in which `strike` takes all nodes at once, under load; it says how. The
 /// engine's flush is set to each of `flushes` in turn. In the rounds that `cuts`
 /// names the nodes keep little log (`gcache.size`) and have just cut it when that happens. In those that
@@ -43,7 +46,7 @@ fn all_at_once(
     needs: Needs,
     rounds: u64,
     flushes: [u64; 3],
-    (cuts, alone): (fn(u64) -> bool, fn(u64) -> bool),
+    (cuts, alone): (Rounds, Rounds),
     strike: impl Fn(&Case, &Cluster) -> anyhow::Result<String>,
 ) -> anyhow::Result<Told> {
     let cluster = started(case, needs, |_| {})?;
@@ -191,7 +194,7 @@ pub fn power_cut(case: &mut Case) -> anyhow::Result<()> {
         Ok("power cut".into())
     };
     // The engine's setting may not matter: begin with the quick start's.
-    let in_turns: (fn(u64) -> bool, fn(u64) -> bool) = (every_other, |round| !every_other(round));
+    let in_turns: (Rounds, Rounds) = (every_other, |round| !every_other(round));
     let told = all_at_once(case, needs, rounds, [2, 0, 1], in_turns, strike)?;
     case.progress(format!(
         "in all {told}; 0 lost, tables equal; no log file is open with O_DIRECT"
