@@ -8,7 +8,7 @@ use dromon_node::Outcome;
 
 use crate::rng::Rng;
 use crate::toy::holds::Point;
-use crate::toy::{Db, Ddl, End, row};
+use crate::toy::{Db, Ddl, End, Key, row};
 use crate::world::{World, run};
 
 const LIMIT: Duration = Duration::from_secs(90);
@@ -161,6 +161,27 @@ fn a_statement_in_isolation_aborts_open_transactions_everywhere() {
             assert!(elsewhere.commit().is_committed(), "another table");
         }
         world.settle();
+    });
+}
+
+/// The server maps tables that no key of its write set names: with a trigger that did nothing.
+#[test]
+fn rows_do_not_begin_ahead_of_a_statement_on_another_table() {
+    run(3, "", LIMIT, |world| {
+        let (one, two) = (world.db(1), world.db(2));
+        two.holds.close(Point::DdlRan);
+        assert!(one.ddl(&Ddl::Add { table: 0, n: 1 }).is_committed());
+        world.until("it runs there", || two.holds.waiting(Point::DdlRan) == 1);
+        two.holds.close(Point::ApplyStart);
+        let received = two.count("received");
+        assert!(one.set(Key { table: 1, row: 1 }, 5).is_committed());
+        world.until("it is there", || two.count("received") > received);
+        // Appliers are free: who may begin has begun by then.
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(two.holds.waiting(Point::ApplyStart), 0, "it has begun");
+        two.holds.open_all();
+        world.settle();
+        assert_eq!(two.read(Key { table: 1, row: 1 }), 5);
     });
 }
 
