@@ -14,9 +14,11 @@ use dromon_binlog::{
 use dromon_relay::log::{Level, Log};
 use rustc_hash::FxHashSet;
 
+use super::begin::another;
+use super::server::elsewhere;
 use super::shared::Session;
 use super::xa::Phases;
-use super::{End, HISTORY_KEYS, Settings, Shared, another, elsewhere, gtids, limits};
+use super::{End, HISTORY_KEYS, Settings, Shared, gtids, limits};
 use crate::ahead::Ahead;
 use crate::catalog::{Known, Tables, Touched};
 use crate::client::{Client, ClientError};

@@ -228,7 +228,7 @@ impl Reader {
             };
             let connected = match &mut client {
                 Some(connected) => connected,
-                None => client.insert(super::connect_to_read(
+                None => client.insert(super::begin::connect_to_read(
                     &self.settings,
                     shared,
                     &self.channel,

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
+use super::begin::unusable;
 use super::plan::Planner;
-use super::{End, Settings, unusable};
+use super::{End, Settings};
 use crate::unit::{Own, Transaction};
 use crate::xa::{Held, Phase, Prepared, phase, without_rows};
 

@@ -23,7 +23,7 @@ fn applied(fake: &Fake, lines: &[&str], unit: Unit) -> End {
 
 fn session(settings: &Settings) -> Session {
     let shared = Shared::new(settings, String::new(), 64);
-    Session::of(crate::engine::connect(settings, &shared).expect("a target"))
+    Session::of(crate::engine::begin::connect(settings, &shared).expect("a target"))
 }
 
 fn worker(settings: Settings, shared: &Arc<Shared>, in_doubt: Option<InDoubt>) -> Worker {
