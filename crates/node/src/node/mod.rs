@@ -36,6 +36,7 @@ mod connect_error;
 mod delivery;
 mod doubt;
 mod duties;
+mod find;
 mod founding;
 mod giving_way;
 mod history;

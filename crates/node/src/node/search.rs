@@ -1,15 +1,13 @@
 //! Where to begin: the own log, or a primary component of others.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dromon_order::{Start, incarnation};
 use dromon_writeset::{Seqno, Uuid};
 
 use super::connect::Found;
-use super::connect_error::what_next;
-use super::service::from_parts;
-use super::{Aside, AskError, ConnectError, EngineError, LogSummary, Node, Phase};
+use super::{Aside, AskError, ConnectError, EngineError, LogSummary, Node};
 use crate::cluster::ClusterState;
 use crate::forks::LogEnd;
 use crate::gone::log_counts;
@@ -23,9 +21,6 @@ const ASK: Duration = Duration::from_secs(3);
 /// A log that is a majority by itself goes on after this long, although some of the
 /// members it names do not answer: slow ones may have been forced to go on without it.
 const ALONE: Duration = Duration::from_secs(10);
-/// After so long nobody takes this node's own former process, which may have been the only one
-/// with data, for one that can give a copy.
-const FORMER: Duration = Duration::from_secs(2);
 
 /// Why a question got no answer.
 pub(super) struct Unanswered {
@@ -35,7 +30,7 @@ pub(super) struct Unanswered {
 }
 
 /// What a node does that has nobody to join yet.
-const LOOKING: &str = "looking for a primary component";
+pub(super) const LOOKING: &str = "looking for a primary component";
 
 /// Whether others vote by this log.
 pub(super) fn has_other_voters(log: &LogSummary) -> bool {
@@ -62,12 +57,12 @@ pub(super) fn is_later(term: u64, log: &LogSummary) -> bool {
 /// votes, or is stored by a member that the others may just have given a vote.
 /// The leader counts on that log from the moment it proposes so; who died
 /// before that entry came would else wait for the leader, and the leader for it.
-fn may_be_missed(log: &LogSummary) -> bool {
+pub(super) fn may_be_missed(log: &LogSummary) -> bool {
     log.members.contains_key(&log.id) && has_others(log)
 }
 
 /// What is said of a leader of another history by who has data and cannot change it now.
-fn other_history(theirs: Uuid, position: Position) -> String {
+pub(super) fn other_history(theirs: Uuid, position: Position) -> String {
     format!(
         "leads a cluster of this name but of another history ({theirs}; this node's data is at {position}): it was founded \
          anew, or another one has taken the name. Only a restart of this node's server joins it, by a full copy in place \
@@ -76,7 +71,7 @@ fn other_history(theirs: Uuid, position: Position) -> String {
 }
 
 /// What is said where the others take the one at this node's own address for their leader.
-fn own_address_leads(own: &str) -> String {
+pub(super) fn own_address_leads(own: &str) -> String {
     format!(
         "not the leader; for it the leader is at {own}, which is this node's own address: it has not noticed yet that this \
          node was started anew, or another node has that address (wsrep_node_address)"
@@ -187,7 +182,7 @@ impl Node {
     /// The own log, if it names others too and leads on from the database's
     /// position: after an outage the logs of a majority make a primary
     /// component again, whichever nodes come first.
-    fn log_with_others(
+    pub(super) fn log_with_others(
         &self,
         position: Position,
         settings: &Settings,
@@ -241,7 +236,7 @@ impl Node {
     /// nothing rests on it any more. No answer means that it stays: an evicted
     /// node notices that later. One that is damaged, or of another history than
     /// `theirs`, does not count here; the caller finds out.
-    fn own_log_first(
+    pub(super) fn own_log_first(
         &self,
         name: &str,
         addr: &str,
@@ -308,7 +303,7 @@ impl Node {
 
     /// The cluster's last seqno, if a database at `asked` of the same history is ahead of it; the error is why that is not known:
     /// `addr` leads, gives `state` to start from, and would have it take a full copy.
-    fn last_before(
+    pub(super) fn last_before(
         &self,
         name: &str,
         addr: &str,
@@ -450,7 +445,7 @@ impl Node {
     /// Whom to ask for a primary component: the address list and the members
     /// known from before, without this node, or, if these are nobody, those that the
     /// own log names.
-    fn nodes_to_ask(
+    pub(super) fn nodes_to_ask(
         &self,
         address: &ClusterAddress,
         settings: &Settings,
@@ -490,7 +485,12 @@ impl Node {
 
     /// What this node, whose database stands at `position`, needs if its log is to begin
     /// with `state`.
-    fn need_with_streams(&self, need: Need, position: Position, state: &ClusterState) -> Need {
+    pub(super) fn need_with_streams(
+        &self,
+        need: Need,
+        position: Position,
+        state: &ClusterState,
+    ) -> Need {
         if need != Need::Log || !self.lacks_fragments(position, state) {
             return need;
         }
@@ -504,7 +504,7 @@ impl Node {
 
     /// The same where the others, in whose incarnation of the cluster the leader is of `term`, may lack a statement
     /// of this node's: its tables have the effect, and its position, below which they agree, does not tell.
-    fn need_with_marks(
+    pub(super) fn need_with_marks(
         &self,
         need: Need,
         position: Position,
@@ -526,239 +526,6 @@ impl Node {
     /// Whether it joins others by a full copy, whatever its position.
     pub(super) fn starts_anew(&self) -> bool {
         self.shared().in_doubt || self.wants_copy.load(Relaxed)
-    }
-
-    /// Looks for a primary component until `pc.wait_prim_timeout`, at `address`
-    /// and at the `known` members of before.
-    pub(super) fn find_cluster(
-        &self,
-        name: &str,
-        address: &ClusterAddress,
-        settings: &Settings,
-        position: Position,
-        resume: bool,
-        known: &[String],
-    ) -> Result<Found, ConnectError> {
-        let own = settings.advertised.to_string();
-        let known = self.nodes_to_ask(address, settings, known)?;
-        let log = self.log_end_before(settings);
-        let sum = self.own_sum(position, settings);
-        let mut told = Instant::now();
-        let began = Instant::now();
-        let mut said: Vec<(String, String)> = Vec::new();
-        let mut damage = None;
-        loop {
-            let mut candidates = known.clone();
-            let mut next = 0;
-            let mut awaited = false;
-            let mut refusals = 0;
-            said.clear();
-            while let Some(addr) = candidates.get(next).cloned() {
-                next += 1;
-                self.still_starting(LOOKING);
-                self.unless_told_to_stop(LOOKING)?;
-                // In doubt about its tables it goes on from no position of theirs.
-                let asked = match self.starts_anew() {
-                    true => Position::UNDEFINED,
-                    false => position,
-                };
-                match self.ask(
-                    name,
-                    &addr,
-                    &Request::State {
-                        position: asked,
-                        log,
-                        sum,
-                        witness: self.is_witness(),
-                    },
-                ) {
-                    Ok(Answer::State {
-                        need,
-                        compared,
-                        checkpoint,
-                        term,
-                    }) => {
-                        self.tell_compared(&addr, position, sum, need, compared);
-                        let theirs = ClusterState::peek_position(&checkpoint.node);
-                        let theirs = theirs.map(|at| at.history);
-                        // Its data stays as it is while its server runs: it goes on looking.
-                        if self.phase() == Phase::Rejoining
-                            && let Some(theirs) = theirs.filter(|h| *h != position.history)
-                        {
-                            said.push((addr, other_history(theirs, position)));
-                            continue;
-                        }
-                        // A log that is no copy of theirs does not count there.
-                        if resume
-                            && !compared.differs()
-                            && let Some(found) =
-                                self.own_log_first(name, &addr, theirs, position, settings)?
-                        {
-                            return Ok(found);
-                        }
-                        let index = checkpoint.log_id.2;
-                        let Some((checkpoint, state)) = from_parts(checkpoint) else {
-                            said.push((
-                                addr,
-                                "its checkpoint cannot be read by this version".into(),
-                            ));
-                            continue;
-                        };
-                        if need == Need::Copy && !compared.differs() {
-                            match self.last_before(name, &addr, asked, log, &state) {
-                                Ok(None) => {}
-                                Ok(Some(last)) => {
-                                    let position = asked.seqno;
-                                    return Err(ConnectError::Ahead { position, last });
-                                }
-                                Err(why) => {
-                                    said.push((addr, why));
-                                    continue;
-                                }
-                            }
-                        }
-                        if need == Need::Log && !self.is_witness() {
-                            let ours = self.need_with_streams(need, position, &state);
-                            let ours = self.need_with_marks(ours, position, log, term);
-                            if ours == Need::Copy {
-                                // Asked again: somebody must be there who gives one.
-                                candidates.push(addr);
-                                continue;
-                            }
-                        }
-                        let only_former = {
-                            let donors = state.members().filter(|m| m.can_give());
-                            let mut donors = donors.peekable();
-                            donors.peek().is_some() && donors.all(|m| m.addr == own)
-                        };
-                        if need == Need::Copy
-                            && !self.is_witness()
-                            && began.elapsed() < FORMER
-                            && only_former
-                        {
-                            said.push((addr, "still counts this node's former process".into()));
-                            continue;
-                        }
-                        let needs = match need {
-                            _ if self.is_witness() => "the log from here on",
-                            Need::Log => "the log from its position on",
-                            Need::Copy => "a full copy",
-                        };
-                        // Who joins again and cannot says so by itself, once a minute.
-                        if need == Need::Log || self.phase() != Phase::Rejoining {
-                            self.note(&format!(
-                                "connection established to {addr}; cluster at {}; this node needs {needs}",
-                                state.position(),
-                            ));
-                        }
-                        return Ok(Found {
-                            start: Start::Join { checkpoint, term },
-                            state,
-                            need,
-                            differs: compared.differs(),
-                            log_start: index,
-                            leader: Some(addr),
-                            counted_by: None,
-                            needs_others: false,
-                        });
-                    }
-                    Ok(Answer::NotLeader {
-                        leader: Some(leader),
-                    }) => {
-                        if leader == own {
-                            said.push((addr, own_address_leads(&own)));
-                            continue;
-                        }
-                        if !candidates.contains(&leader) {
-                            candidates.push(leader);
-                        }
-                        said.push((addr, "not the leader".into()));
-                    }
-                    Ok(Answer::NotLeader { leader: None }) => {
-                        said.push((addr, "knows no primary component".into()));
-                    }
-                    Ok(Answer::Refused(why)) => said.push((addr, why)),
-                    Ok(Answer::Wait(why)) => {
-                        awaited = true;
-                        said.push((addr, why));
-                    }
-                    Ok(_) => {
-                        said.push((addr, "gave an answer that does not fit the question".into()))
-                    }
-                    Err(Unanswered { why, refused }) => {
-                        // One that refuses says nothing of the others.
-                        if refused && known.len() > 1 {
-                            self.tell_refused(&why);
-                        }
-                        refusals += usize::from(refused);
-                        said.push((addr, why));
-                    }
-                }
-            }
-            if refusals > 0 && refusals == said.len() {
-                let all: Vec<String> = said.into_iter().map(|(_, why)| why).collect();
-                return Err(ConnectError::Refused(all.join("; ")));
-            }
-            let missing = || {
-                said.iter()
-                    .map(|(a, w)| format!("{a}: {w}"))
-                    .collect::<Vec<_>>()
-                    .join("; ")
-            };
-            if matches!(self.phase(), Phase::Leaving | Phase::Closed) {
-                return Err(ConnectError::Refused("told to leave meanwhile".into()));
-            }
-            // Who leads others needs this node's log for nothing but its vote.
-            if resume && !awaited && !said.is_empty() && damage.is_none() {
-                match self.log_with_others(position, settings, began.elapsed()) {
-                    Ok(Some(found)) => return Ok(found),
-                    Ok(None) => {}
-                    Err(ConnectError::Damaged(why)) => {
-                        self.warn(&format!(
-                            "this node's log is damaged and cannot help to form a primary component; waiting for one \
-                             of the others: {why}"
-                        ));
-                        damage = Some(why);
-                    }
-                    Err(e) => return Err(e),
-                }
-            }
-            if began.elapsed() >= settings.wait_prim_timeout {
-                let seconds = settings.wait_prim_timeout.as_secs();
-                let missing = missing();
-                let log = self.look_into_log(settings).ok().flatten();
-                if let Some(log) = log.filter(|log| resume && may_be_missed(log)) {
-                    let tried =
-                        format!("failed to reach primary view within {seconds} s: {missing}; ");
-                    if let Some(e) = self.of_other_build(&log, settings, &tried) {
-                        return Err(e);
-                    }
-                }
-                return Err(match damage {
-                    Some(damage) => ConnectError::DamagedAlone {
-                        seconds,
-                        missing,
-                        damage,
-                    },
-                    None => ConnectError::NoPrimary {
-                        seconds,
-                        missing,
-                        next: what_next(
-                            self.saved().safe_to_bootstrap,
-                            self.no_log_to_go_on_with(settings),
-                        ),
-                    },
-                });
-            }
-            if told.elapsed() >= Duration::from_secs(10) {
-                told = Instant::now();
-                self.note(&format!(
-                    "still looking for a primary component: {}",
-                    missing()
-                ));
-            }
-            std::thread::sleep(Duration::from_millis(300));
-        }
     }
 
     pub(super) fn ask(

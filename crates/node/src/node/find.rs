@@ -1,0 +1,357 @@
+//! Asks at one address after the other for the leader of a primary component.
+
+use std::time::{Duration, Instant};
+
+use dromon_order::Start;
+use dromon_writeset::Uuid;
+
+use super::connect::Found;
+use super::connect_error::what_next;
+use super::search::{LOOKING, Unanswered, may_be_missed, other_history, own_address_leads};
+use super::service::from_parts;
+use super::{ConnectError, Node, Phase};
+use crate::chain::Compared;
+use crate::cluster::ClusterState;
+use crate::forks::LogEnd;
+use crate::messages::{Answer, CheckpointParts, Need, Position, Request};
+use crate::options::{ClusterAddress, Settings};
+
+/// After so long nobody takes this node's own former process, which may have been the only one
+/// with data, for one that can give a copy.
+const FORMER: Duration = Duration::from_secs(2);
+/// Between two rounds of asking.
+const ROUND: Duration = Duration::from_millis(300);
+/// Between two words of who finds nobody.
+const TELL: Duration = Duration::from_secs(10);
+
+/// What is looked for, and by whom.
+struct Search<'s> {
+    /// Of the cluster.
+    name: &'s str,
+    settings: &'s Settings,
+    /// Where the database stands.
+    position: Position,
+    /// The own log may be gone on with.
+    resume: bool,
+    /// The own address.
+    own: String,
+    log: Option<LogEnd>,
+    /// Of the own log, up to the position.
+    sum: Option<u64>,
+    began: Instant,
+}
+
+/// One round of asking.
+#[derive(Default)]
+struct Round {
+    /// Asked in this order; leaders that are named come to its end.
+    candidates: Vec<String>,
+    /// What each said that does not help.
+    said: Vec<(String, String)>,
+    /// Somebody may be the leader in a moment.
+    awaited: bool,
+    /// How many will say the same again.
+    refusals: usize,
+}
+
+impl Round {
+    fn missing(&self) -> String {
+        let each = self.said.iter().map(|(addr, why)| format!("{addr}: {why}"));
+        each.collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// What one that leads answered, beside its checkpoint.
+struct Leader<'l> {
+    addr: &'l str,
+    /// The position that it was told.
+    asked: Position,
+    need: Need,
+    compared: Compared,
+    term: u64,
+}
+
+/// What came of the answer of one that leads.
+enum Weighed {
+    Found(Box<Found>),
+    /// It does not help now, and why.
+    Not(String),
+    /// It is to be asked again.
+    Again,
+}
+
+impl Node {
+    /// Looks for a primary component until `pc.wait_prim_timeout`, at `address`
+    /// and at the `known` members of before.
+    pub(super) fn find_cluster(
+        &self,
+        name: &str,
+        address: &ClusterAddress,
+        settings: &Settings,
+        position: Position,
+        resume: bool,
+        known: &[String],
+    ) -> Result<Found, ConnectError> {
+        let known = self.nodes_to_ask(address, settings, known)?;
+        let search = Search {
+            name,
+            settings,
+            position,
+            resume,
+            own: settings.advertised.to_string(),
+            log: self.log_end_before(settings),
+            sum: self.own_sum(position, settings),
+            began: Instant::now(),
+        };
+        let mut told = Instant::now();
+        let mut damage = None;
+        loop {
+            let mut round = Round {
+                candidates: known.clone(),
+                ..Round::default()
+            };
+            if let Some(found) = self.ask_each(&search, &mut round, known.len() > 1)? {
+                return Ok(found);
+            }
+            if round.refusals > 0 && round.refusals == round.said.len() {
+                let all: Vec<String> = round.said.into_iter().map(|(_, why)| why).collect();
+                return Err(ConnectError::Refused(all.join("; ")));
+            }
+            if matches!(self.phase(), Phase::Leaving | Phase::Closed) {
+                return Err(ConnectError::Refused("told to leave meanwhile".into()));
+            }
+            // Who leads others needs this node's log for nothing but its vote.
+            if resume && !round.awaited && !round.said.is_empty() && damage.is_none() {
+                match self.log_with_others(position, settings, search.began.elapsed()) {
+                    Ok(Some(found)) => return Ok(found),
+                    Ok(None) => {}
+                    Err(ConnectError::Damaged(why)) => {
+                        self.warn(&format!(
+                            "this node's log is damaged and cannot help to form a primary component; waiting for one \
+                             of the others: {why}"
+                        ));
+                        damage = Some(why);
+                    }
+                    Err(e) => return Err(e),
+                }
+            }
+            if search.began.elapsed() >= settings.wait_prim_timeout {
+                return Err(self.found_nobody(&search, round.missing(), damage));
+            }
+            if told.elapsed() >= TELL {
+                told = Instant::now();
+                self.note(&format!(
+                    "still looking for a primary component: {}",
+                    round.missing()
+                ));
+            }
+            std::thread::sleep(ROUND);
+        }
+    }
+
+    /// Asks all candidates, and whom they name. `others`: there is more than one address.
+    fn ask_each(
+        &self,
+        search: &Search<'_>,
+        round: &mut Round,
+        others: bool,
+    ) -> Result<Option<Found>, ConnectError> {
+        let mut next = 0;
+        while let Some(addr) = round.candidates.get(next).cloned() {
+            next += 1;
+            self.still_starting(LOOKING);
+            self.unless_told_to_stop(LOOKING)?;
+            // In doubt about its tables it goes on from no position of theirs.
+            let asked = match self.starts_anew() {
+                true => Position::UNDEFINED,
+                false => search.position,
+            };
+            let request = Request::State {
+                position: asked,
+                log: search.log,
+                sum: search.sum,
+                witness: self.is_witness(),
+            };
+            let said = match self.ask(search.name, &addr, &request) {
+                Ok(Answer::State {
+                    need,
+                    compared,
+                    checkpoint,
+                    term,
+                }) => {
+                    let leader = Leader {
+                        addr: &addr,
+                        asked,
+                        need,
+                        compared,
+                        term,
+                    };
+                    match self.weigh(search, &leader, checkpoint)? {
+                        Weighed::Found(found) => return Ok(Some(*found)),
+                        Weighed::Not(why) => why,
+                        Weighed::Again => {
+                            round.candidates.push(addr);
+                            continue;
+                        }
+                    }
+                }
+                Ok(Answer::NotLeader {
+                    leader: Some(leader),
+                }) if leader == search.own => own_address_leads(&search.own),
+                Ok(Answer::NotLeader {
+                    leader: Some(leader),
+                }) => {
+                    if !round.candidates.contains(&leader) {
+                        round.candidates.push(leader);
+                    }
+                    "not the leader".into()
+                }
+                Ok(Answer::NotLeader { leader: None }) => "knows no primary component".into(),
+                Ok(Answer::Refused(why)) => why,
+                Ok(Answer::Wait(why)) => {
+                    round.awaited = true;
+                    why
+                }
+                Ok(_) => "gave an answer that does not fit the question".into(),
+                Err(Unanswered { why, refused }) => {
+                    // One that refuses says nothing of the others.
+                    if refused && others {
+                        self.tell_refused(&why);
+                    }
+                    round.refusals += usize::from(refused);
+                    why
+                }
+            };
+            round.said.push((addr, said));
+        }
+        Ok(None)
+    }
+
+    /// Whether this node can join by what a leader says, and how.
+    fn weigh(
+        &self,
+        search: &Search<'_>,
+        leader: &Leader<'_>,
+        checkpoint: CheckpointParts,
+    ) -> Result<Weighed, ConnectError> {
+        let (position, addr) = (search.position, leader.addr);
+        let Leader {
+            need,
+            compared,
+            term,
+            ..
+        } = *leader;
+        self.tell_compared(addr, position, search.sum, need, compared);
+        let theirs = ClusterState::peek_position(&checkpoint.node);
+        let theirs: Option<Uuid> = theirs.map(|at| at.history);
+        // Its data stays as it is while its server runs: it goes on looking.
+        if self.phase() == Phase::Rejoining
+            && let Some(theirs) = theirs.filter(|h| *h != position.history)
+        {
+            return Ok(Weighed::Not(other_history(theirs, position)));
+        }
+        // A log that is no copy of theirs does not count there.
+        if search.resume
+            && !compared.differs()
+            && let Some(found) =
+                self.own_log_first(search.name, addr, theirs, position, search.settings)?
+        {
+            return Ok(Weighed::Found(Box::new(found)));
+        }
+        let log_start = checkpoint.log_id.2;
+        let Some((checkpoint, state)) = from_parts(checkpoint) else {
+            return Ok(Weighed::Not(
+                "its checkpoint cannot be read by this version".into(),
+            ));
+        };
+        if need == Need::Copy && !compared.differs() {
+            let asked = leader.asked;
+            match self.last_before(search.name, addr, asked, search.log, &state) {
+                Ok(None) => {}
+                Ok(Some(last)) => {
+                    let position = asked.seqno;
+                    return Err(ConnectError::Ahead { position, last });
+                }
+                Err(why) => return Ok(Weighed::Not(why)),
+            }
+        }
+        if need == Need::Log && !self.is_witness() {
+            let ours = self.need_with_streams(need, position, &state);
+            let ours = self.need_with_marks(ours, position, search.log, term);
+            if ours == Need::Copy {
+                // Asked again: somebody must be there who gives one.
+                return Ok(Weighed::Again);
+            }
+        }
+        if need == Need::Copy
+            && !self.is_witness()
+            && search.began.elapsed() < FORMER
+            && only_gives(&state, &search.own)
+        {
+            return Ok(Weighed::Not(
+                "still counts this node's former process".into(),
+            ));
+        }
+        let needs = match need {
+            _ if self.is_witness() => "the log from here on",
+            Need::Log => "the log from its position on",
+            Need::Copy => "a full copy",
+        };
+        // Who joins again and cannot says so by itself, once a minute.
+        if need == Need::Log || self.phase() != Phase::Rejoining {
+            self.note(&format!(
+                "connection established to {addr}; cluster at {}; this node needs {needs}",
+                state.position(),
+            ));
+        }
+        Ok(Weighed::Found(Box::new(Found {
+            start: Start::Join { checkpoint, term },
+            state,
+            need,
+            differs: compared.differs(),
+            log_start,
+            leader: Some(addr.to_owned()),
+            counted_by: None,
+            needs_others: false,
+        })))
+    }
+
+    /// What is said when the time is over.
+    fn found_nobody(
+        &self,
+        search: &Search<'_>,
+        missing: String,
+        damage: Option<String>,
+    ) -> ConnectError {
+        let settings = search.settings;
+        let seconds = settings.wait_prim_timeout.as_secs();
+        let log = self.look_into_log(settings).ok().flatten();
+        if let Some(log) = log.filter(|log| search.resume && may_be_missed(log)) {
+            let tried = format!("failed to reach primary view within {seconds} s: {missing}; ");
+            if let Some(e) = self.of_other_build(&log, settings, &tried) {
+                return e;
+            }
+        }
+        match damage {
+            Some(damage) => ConnectError::DamagedAlone {
+                seconds,
+                missing,
+                damage,
+            },
+            None => ConnectError::NoPrimary {
+                seconds,
+                missing,
+                next: what_next(
+                    self.saved().safe_to_bootstrap,
+                    self.no_log_to_go_on_with(settings),
+                ),
+            },
+        }
+    }
+}
+
+/// Whether nobody but the one at `own` could give a copy.
+fn only_gives(state: &ClusterState, own: &str) -> bool {
+    let mut donors = state.members().filter(|m| m.can_give()).peekable();
+    donors.peek().is_some() && donors.all(|m| m.addr == own)
+}
