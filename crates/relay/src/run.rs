@@ -5,7 +5,7 @@ use std::io;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,8 @@ use crate::store::{Kind, Opened, Store, StoreError};
 
 /// For each packet of the answer when the primary's tables are read.
 const TABLES_LIMIT: Duration = Duration::from_secs(60);
+/// How often a relay that stores nothing any more looks whether it may go on, or is to end.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// A relay cannot start, or cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +101,6 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             source,
         })?,
     };
-    let system = |what| move |source| RunError::System { what, source };
     log.reopen_at_hangup().map_err(system("wait for signals"))?;
     descriptors::raise(config.serve.connections_max, &log);
     let unusable = |source| RunError::Dir {
@@ -156,42 +157,12 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
     );
     let following = puller.following();
     server.follows(Arc::clone(&following));
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(system("wait for signals"))?;
-    let told = Arc::new(AtomicBool::new(false));
-    {
-        let (following, told) = (Arc::clone(&following), Arc::clone(&told));
-        thread::Builder::new()
-            .name("dromon-signals".into())
-            .spawn(move || {
-                if signals.forever().next().is_some() {
-                    told.store(true, Ordering::Release);
-                    Following::stop(&following);
-                }
-            })
-            .map_err(system("start a thread"))?;
-    }
+    let told = end_when_told(&following)?;
     if let Some(desk) = desk {
-        let login = Login {
-            address: config.source.address.clone(),
-            user: config.source.wish.user.clone(),
-            password: config.source.wish.password.clone(),
-            tls: config.source.tls.clone(),
-            limit: TABLES_LIMIT,
-            in_all: None,
-        };
-        let kind = match config.store.kind {
-            Kind::Mirror => PositionKind::ByFile(config.store.prefix.clone()),
-            Kind::MySql => PositionKind::BySet,
-            Kind::MariaDb => PositionKind::ByGtid,
-        };
-        let log = log.clone();
-        thread::Builder::new()
-            .name("dromon-tables".into())
-            .spawn(move || read_for_ever(&desk, &login, &kind, &log))
-            .map_err(system("start a thread"))?;
+        read_tables(desk, config, &log)?;
     }
     if let Some(address) = &config.http {
-        let http = Arc::new(HttpServer {
+        let http = HttpServer {
             address: config.source.address.clone(),
             server: Arc::clone(&server),
             view: Arc::clone(&view),
@@ -199,83 +170,128 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             watch: config.watch.clone(),
             questions: Questions::default(),
             log: log.clone(),
-        });
-        let listener = TcpListener::bind(address).map_err(|source| RunError::Http {
-            address: address.clone(),
-            source,
-        })?;
-        thread::Builder::new()
-            .name("dromon-http-listen".into())
-            .spawn(move || http.listen(&listener))
-            .map_err(system("start a thread"))?;
-        log.say(Level::Note, &format!("Answers HTTP on {address}."));
+        };
+        answer_http(address, http, &log)?;
     }
-    thread::Builder::new()
-        .name("dromon-listen".into())
-        .spawn({
-            let server = Arc::clone(&server);
-            move || server.listen(&listener)
-        })
-        .map_err(system("start a thread"))?;
+    let listening = Arc::clone(&server);
+    spawn("listen", move || listening.listen(&listener))?;
     log.say(
         Level::Note,
         &format!("Serves replicas on {}.", config.listen),
     );
     let (sender, receiver) = mpsc::channel();
-    thread::Builder::new()
-        .name("dromon-pull".into())
-        .spawn(move || {
-            // Nobody listens any more when the process ends.
-            let _ = sender.send(puller.run());
-        })
-        .map_err(system("start a thread"))?;
-    let good = match receiver.recv() {
-        Ok(Ok(())) => {
-            log.say(Level::Note, "Ends, as told.");
-            true
+    spawn("pull", move || {
+        // Nobody listens any more when the process ends.
+        let _ = sender.send(puller.run());
+    })?;
+    let stopped = match receiver.recv() {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(error),
+        Err(_) => Some(StoreError::Panicked),
+    };
+    if let Some(why) = &stopped {
+        view.fail(why);
+        let housekeeping = Housekeeping::new(&server, &view, keep, &log);
+        serve_what_is_there(why, housekeeping, &server, &*device, &told, &log);
+    } else {
+        log.say(Level::Note, "Ends, as told.");
+    }
+    remember(&server, &log);
+    Ok(stopped.is_none())
+}
+
+fn system(what: &'static str) -> impl Fn(io::Error) -> RunError {
+    move |source| RunError::System { what, source }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), RunError> {
+    let named = thread::Builder::new().name(format!("dromon-{name}"));
+    named.spawn(run).map(drop).map_err(system("start a thread"))
+}
+
+/// Stops following at a signal; true from then on.
+fn end_when_told(following: &Arc<Mutex<Following>>) -> Result<Arc<AtomicBool>, RunError> {
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(system("wait for signals"))?;
+    let told = Arc::new(AtomicBool::new(false));
+    let (following, tells) = (Arc::clone(following), Arc::clone(&told));
+    spawn("signals", move || {
+        if signals.forever().next().is_some() {
+            tells.store(true, Ordering::Release);
+            Following::stop(&following);
         }
-        result => {
-            // What is on the disk goes on being served: replicas need it more than ever.
-            let why = match result {
-                Ok(Err(error)) => error,
-                _ => StoreError::Panicked,
-            };
-            view.fail(&why);
-            let full = why.is_full();
-            let then = match full {
-                false => "What is stored is served until the relay is told to end",
-                true => {
-                    "What is stored is served, old files go as they are to, and when there is room again the relay goes on by itself"
-                }
-            };
-            log.say(
-                Level::Error,
-                &format!("Nothing more is stored ({why}). {then}."),
-            );
-            let mut housekeeping = Housekeeping::new(&server, &view, keep, &log);
-            let mut anew = Anew::new();
-            let began = Instant::now();
-            while !told.load(Ordering::Acquire) {
-                thread::sleep(Duration::from_millis(200));
-                if !full {
-                    housekeeping.without_purging();
-                    continue;
-                }
-                housekeeping.now_and_then();
-                if anew.is_due(began.elapsed()) && has_room(&*device) {
-                    log.say(Level::Note, "There is room again: the relay begins anew.");
-                    remember(&server, &log);
-                    let why = begin_anew();
-                    if anew.failed(began.elapsed(), &why) {
-                        log.say(Level::Error, &why);
-                    }
-                }
-            }
-            false
+    })?;
+    Ok(told)
+}
+
+/// Keeps what hints need to know of the primary's tables up to date.
+fn read_tables(desk: Arc<Desk>, config: &Config, log: &Log) -> Result<(), RunError> {
+    let login = Login {
+        address: config.source.address.clone(),
+        user: config.source.wish.user.clone(),
+        password: config.source.wish.password.clone(),
+        tls: config.source.tls.clone(),
+        limit: TABLES_LIMIT,
+        in_all: None,
+    };
+    let kind = match config.store.kind {
+        Kind::Mirror => PositionKind::ByFile(config.store.prefix.clone()),
+        Kind::MySql => PositionKind::BySet,
+        Kind::MariaDb => PositionKind::ByGtid,
+    };
+    let log = log.clone();
+    spawn("tables", move || read_for_ever(&desk, &login, &kind, &log))
+}
+
+fn answer_http(address: &str, http: HttpServer, log: &Log) -> Result<(), RunError> {
+    let listener = TcpListener::bind(address).map_err(|source| RunError::Http {
+        address: address.to_owned(),
+        source,
+    })?;
+    let http = Arc::new(http);
+    spawn("http-listen", move || http.listen(&listener))?;
+    log.say(Level::Note, &format!("Answers HTTP on {address}."));
+    Ok(())
+}
+
+/// Nothing more can be stored. What is on the disk goes on being served until the relay is told to end:
+/// replicas need it more than ever. With a full disk it begins anew when there is room.
+fn serve_what_is_there(
+    why: &StoreError,
+    mut housekeeping: Housekeeping,
+    server: &Server,
+    device: &dyn Device,
+    told: &AtomicBool,
+    log: &Log,
+) {
+    let full = why.is_full();
+    let then = match full {
+        false => "What is stored is served until the relay is told to end",
+        true => {
+            "What is stored is served, old files go as they are to, and when there is room again the relay goes on by itself"
         }
     };
-    remember(&server, &log);
-    Ok(good)
+    log.say(
+        Level::Error,
+        &format!("Nothing more is stored ({why}). {then}."),
+    );
+    let mut anew = Anew::new();
+    let began = Instant::now();
+    while !told.load(Ordering::Acquire) {
+        thread::sleep(LOOK);
+        if !full {
+            housekeeping.without_purging();
+            continue;
+        }
+        housekeeping.now_and_then();
+        if anew.is_due(began.elapsed()) && has_room(device) {
+            log.say(Level::Note, "There is room again: the relay begins anew.");
+            remember(server, log);
+            let why = begin_anew();
+            if anew.failed(began.elapsed(), &why) {
+                log.say(Level::Error, &why);
+            }
+        }
+    }
 }
 
 /// Writes down who was here until now.
