@@ -87,11 +87,8 @@ pub enum ConnectError {
     #[error(
         "safe_to_bootstrap is 1 in grastate.dat, but {addr}, which this node's log names as a member, runs and has \
          more of the log ({}; here {}): a cluster founded here could lose transactions \
-         that were acknowledged. Nothing was changed. Start this node without --wsrep-new-cluster: the logs of a \
-         majority form the cluster again by themselves. If a majority of the nodes is gone for good, stop that node \
-         and found the cluster there (safe_to_bootstrap: 1 in its grastate.dat, galera_new_cluster), then start this \
-         one as usual",
-        named(*.theirs), named(*.ours)
+         that were acknowledged. Nothing was changed. {}",
+        named(*.theirs), named(*.ours), rather_than_before_it(*.no_log)
     )]
     MoreElsewhere {
         /// Who has more.
@@ -100,13 +97,19 @@ pub enum ConnectError {
         theirs: LogId,
         /// And here.
         ours: LogId,
+        /// Why no cluster can go on with the log here, if so.
+        no_log: Option<&'static str>,
     },
     /// Founding was asked for, and a member may be there that cannot be asked.
     #[error(
-        "safe_to_bootstrap is 1 in grastate.dat, but {0}. Nothing was changed. Started without --wsrep-new-cluster, this \
-         node goes on with the others as soon as a majority of the logs is there"
+        "safe_to_bootstrap is 1 in grastate.dat, but {why}. Nothing was changed. {}", rather_than_beside_it(*.no_log)
     )]
-    Untold(String),
+    Untold {
+        /// Who, and what is known of it.
+        why: String,
+        /// Why no cluster can go on with the log here, if so.
+        no_log: Option<&'static str>,
+    },
     /// Founding was asked for, too few of the others answer, and the flag alone is not to do.
     #[error(
         "safe_to_bootstrap is 1 in grastate.dat, but this node's log names other voters ({}), of which too few answer \
@@ -266,6 +269,30 @@ fn rather_than_alone(no_log: Option<&str>) -> String {
     }
 }
 
+/// The same where another one has more.
+fn rather_than_before_it(no_log: Option<&str>) -> String {
+    match no_log {
+        Some(why) => by_engines(why),
+        None => "Start this node without --wsrep-new-cluster: the logs of a majority form the cluster again by themselves. If \
+                 a majority of the nodes is gone for good, stop that node and found the cluster there (safe_to_bootstrap: 1 \
+                 in its grastate.dat, galera_new_cluster), then start this one as usual"
+            .to_owned(),
+    }
+}
+
+/// The same where somebody may be there.
+fn rather_than_beside_it(no_log: Option<&str>) -> String {
+    match no_log {
+        Some(why) => format!(
+            "Started without --wsrep-new-cluster, this node joins the others if they are a primary component. {}",
+            by_engines(why)
+        ),
+        None => "Started without --wsrep-new-cluster, this node goes on with the others as soon as a majority of the logs is \
+                 there"
+            .to_owned(),
+    }
+}
+
 /// What to do where nobody made a primary component in time: after an orderly stop of all nobody
 /// does without a word, and after a crash of all only logs do that can be gone on with.
 pub(super) fn what_next(left_last: bool, no_log: Option<&str>) -> String {
@@ -323,6 +350,18 @@ mod tests {
             }
             .to_string(),
             ConnectError::TooFewAnswer { named, no_log: why }.to_string(),
+            ConnectError::MoreElsewhere {
+                addr: "n2:1".into(),
+                theirs: LogId::default(),
+                ours: LogId::default(),
+                no_log: why,
+            }
+            .to_string(),
+            ConnectError::Untold {
+                why: "n2:1 may be there".into(),
+                no_log: why,
+            }
+            .to_string(),
         ];
         for said in said {
             assert!(!said.contains("by themselves"), "{said}");

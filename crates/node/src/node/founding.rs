@@ -292,8 +292,12 @@ impl Node {
         } = self.look_for_others(name, log);
         let ours = ClusterState::peek_position(&log.checkpoint.node);
         let ours = ours.map_or(position.history, |at| at.history);
+        let untold_of = |why| ConnectError::Untold {
+            why,
+            no_log: self.no_log_to_go_on_with(settings),
+        };
         if let Some(r) = (reached.iter()).find(|r| r.primary && r.history != ours) {
-            return Err(ConnectError::Untold(other_primary(r, ours)));
+            return Err(untold_of(other_primary(r, ours)));
         }
         if let Some(r) = reached.iter().find(|r| r.primary) {
             self.note(&format!(
@@ -314,6 +318,7 @@ impl Node {
                 addr: r.addr.clone(),
                 theirs: r.last,
                 ours: log.last,
+                no_log: self.no_log_to_go_on_with(settings),
             });
         }
         let going = going.map(|addr| {
@@ -323,7 +328,7 @@ impl Node {
             )
         });
         if let Some(why) = going.or(untold).or(silent) {
-            return Err(ConnectError::Untold(why));
+            return Err(untold_of(why));
         }
         if !resume {
             return Ok(None);
