@@ -207,6 +207,10 @@ const OWNED: &[(&str, &str)] = &[
     ("wsrep_node_address", "use --port"),
     ("wsrep_node_name", "nodes are named db1, db2 and so on"),
     ("wsrep_provider", "use --provider"),
+    (
+        "wsrep_recover",
+        "a server with it tells its position and ends; dromon up does that by itself",
+    ),
     ("wsrep_sst_auth", "the sandbox has its own user"),
     ("wsrep_sst_method", "use --sst-method"),
     ("wsrep_sst_receive_address", "use --port"),
@@ -215,6 +219,21 @@ const OWNED: &[(&str, &str)] = &[
         "each node has a position of its own",
     ),
 ];
+
+/// What the server lets stand before the name of a setting.
+const PREFIXES: &[&str] = &[
+    "loose_", "maximum_", "autoset_", "enable_", "disable_", "skip_",
+];
+
+/// The setting that the server takes `name` for, of those above.
+fn plain(name: &str) -> String {
+    let name = name.replace('-', "_").to_lowercase();
+    let mut rest = name.as_str();
+    while let Some(after) = PREFIXES.iter().find_map(|p| rest.strip_prefix(p)) {
+        rest = after;
+    }
+    rest.to_owned()
+}
 
 /// Takes `wsrep_provider_options` out of the settings (the sandbox adds the
 /// addresses to it) and refuses those it must set itself, and values that a `my.cnf`
@@ -226,7 +245,7 @@ pub fn split_settings(settings: &[Setting]) -> Result<(Vec<Setting>, Option<Stri
     let mut kept = Vec::new();
     let mut options = None;
     for setting in settings {
-        let name = setting.name.replace('-', "_").to_lowercase();
+        let name = plain(&setting.name);
         if let Some((_, instead)) = OWNED.iter().find(|(owned, _)| *owned == name) {
             return Err(SandboxError::BadRequest(format!(
                 "The setting {} cannot be given to a local cluster: {instead}",
@@ -451,6 +470,9 @@ mod tests {
         for (given, reason) in [
             ("wsrep-new-cluster", "finds out which node founds it"),
             ("--wsrep_start_position=a:7", "a position of its own"),
+            ("wsrep-recover", "does that by itself"),
+            ("loose-wsrep_new_cluster", "finds out which node founds it"),
+            ("--loose-Skip_bind-address", "127.0.0.1 only"),
         ] {
             let error = split_settings(&parse(&[given])).expect_err(given);
             assert!(error.to_string().ends_with(reason), "{error}");
