@@ -471,7 +471,14 @@ fn fault(node: &NodeStatus) -> Option<String> {
                 status.state()
             ))
         }
-        (ProcessView::Running, Some(status)) => Some(format!("{name} is {}", status.state())),
+        (ProcessView::Running, Some(status)) => {
+            // The server rejects queries then, except with wsrep_dirty_reads.
+            let rejects = match status.get("wsrep_ready") {
+                "ON" => "",
+                _ => " and takes no queries (wsrep_ready=OFF)",
+            };
+            Some(format!("{name} is {}{rejects}", status.state()))
+        }
     }
 }
 
@@ -551,7 +558,12 @@ mod tests {
                     ("wsrep_ready", "OFF"),
                 ]),
                 Verdict::Degraded,
-                "writable on 2 of 3 nodes: db3 is Donor/Desynced",
+                "writable on 2 of 3 nodes: db3 is Donor/Desynced and takes no queries (wsrep_ready=OFF)",
+            ),
+            (
+                running(&[("wsrep_ready", "OFF")]),
+                Verdict::Degraded,
+                "writable on 2 of 3 nodes: db3 is Synced and takes no queries (wsrep_ready=OFF)",
             ),
             (
                 running(&[
