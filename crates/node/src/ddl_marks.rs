@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   dromon.ddl.log   ┌───────── slot 0, 64 bytes ─────────┬───────── slot 1 ─────────┐
-//!                    │ number  kind  history  seqno  crc  │ the same, older or newer │
+//!                    │ number kind history seqno data crc │ the same, older or newer │
 //!                    └────────────────────────────────────┴──────────────────────────┘
 //! ```
 //!
@@ -21,11 +21,16 @@
 //!
 //! An orderly stop leaves its position here too: only such a one is believed
 //! where `grastate.dat` says it, as anybody can edit that.
+//!
+//! Each mark names the files of the database that it is about, by `ibdata1` of the data directory. Where
+//! others lie there since (a backup was restored, another node's files were copied), an orderly stop does
+//! not count, and what a mark says is in doubt.
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use dromon_writeset::{Seqno, Uuid};
 
@@ -38,6 +43,8 @@ pub const MARKS_FILE: &str = "dromon.ddl.log";
 /// Bytes of one mark.
 pub const SLOT: usize = 64;
 const MAGIC: [u8; 8] = *b"dromddl1";
+/// What each database of InnoDB has, and a copy of it has anew.
+const DATA_FILE: &str = "ibdata1";
 
 /// How far a statement got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,15 +119,40 @@ pub fn left_behind(mark: Option<Mark>, position: Position) -> Left {
 #[derive(Debug)]
 pub struct Marks {
     dir: PathBuf,
+    data_dir: PathBuf,
     number: u64,
     /// Of a statement.
     newest: Option<Mark>,
     stopped: Option<Position>,
+    /// The newest mark is about other files than those in the data directory.
+    exchanged: bool,
+}
+
+/// One slot's content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Slot {
+    number: u64,
+    mark: Option<Mark>,
+    /// The database's files ([`data_of`]).
+    data: u64,
+}
+
+/// What the files of the database in `data_dir` are known by, until others are put there; 0: nothing.
+fn data_of(data_dir: &Path) -> u64 {
+    let Ok(found) = std::fs::metadata(data_dir.join(DATA_FILE)) else {
+        return 0;
+    };
+    // Numbers are given again; with the time of its birth, where the file system keeps that, it is another one.
+    let born = found.created().ok();
+    let born = born.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let mut known = found.ino().to_le_bytes().to_vec();
+    known.extend(born.map_or(0, |at| at.as_nanos()).to_le_bytes());
+    twox_hash::XxHash3_64::oneshot(&known).max(1)
 }
 
 impl Marks {
-    /// Reads what an earlier process left in `dir`.
-    pub fn open(dir: &Path) -> io::Result<Self> {
+    /// Reads what an earlier process left in `dir` of the database in `data_dir`.
+    pub fn open(dir: &Path, data_dir: &Path) -> io::Result<Self> {
         let mut bytes = [0; 2 * SLOT];
         match File::open(dir.join(MARKS_FILE)) {
             Ok(file) => {
@@ -137,21 +169,36 @@ impl Marks {
             Err(e) => return Err(e),
         }
         let found = read(&bytes);
-        let (number, newest) = found.ok_or_else(|| {
+        let slot = found.ok_or_else(|| {
             let both = "both of its marks are damaged";
             io::Error::new(io::ErrorKind::InvalidData, both)
         })?;
-        let (newest, stopped) = match newest {
+        let there = data_of(data_dir);
+        let is_other = |data| there != 0 && data != 0 && data != there;
+        let (newest, data, stopped) = match slot.mark {
             // What was before it is still of use: the engine may have died while it shut down.
-            Some(m) if m.progress == Progress::Stopped => (before(&bytes, number), Some(m.at)),
-            newest => (newest, None),
+            Some(m) if m.progress == Progress::Stopped => {
+                let before = before(&bytes, slot.number);
+                let data = before.map_or(slot.data, |before| before.data);
+                let stopped = Some(m.at).filter(|_| !is_other(slot.data));
+                (before.and_then(|before| before.mark), data, stopped)
+            }
+            newest => (newest, slot.data, None),
         };
         Ok(Marks {
             dir: dir.to_owned(),
-            number,
+            data_dir: data_dir.to_owned(),
+            number: slot.number,
             newest,
             stopped,
+            exchanged: is_other(data),
         })
+    }
+
+    /// Whether the newest mark is about other files than those that were in the data directory at the start: nobody
+    /// knows whether these have the statement's effect.
+    pub fn exchanged(&self) -> bool {
+        self.exchanged
     }
 
     /// The newest mark of a statement.
@@ -212,20 +259,25 @@ impl Marks {
             _ => self.create(&path)?,
         };
         let number = self.number + 1;
-        let slot = encode(number, mark);
+        let data = data_of(&self.data_dir);
+        let slot = encode(Slot { number, mark, data });
         file.write_all_at(&slot, (number % 2) * SLOT as u64)?;
         file.sync_data()?;
         self.number = number;
         match mark {
             Some(m) if m.progress == Progress::Stopped => self.stopped = Some(m.at),
-            mark => (self.newest, self.stopped) = (mark, None),
+            mark => (self.newest, self.stopped, self.exchanged) = (mark, None, false),
         }
         Ok(())
     }
 
     fn create(&self, path: &Path) -> io::Result<File> {
         let file = File::create(path)?;
-        let newest = encode(self.number, self.newest);
+        let newest = encode(Slot {
+            number: self.number,
+            mark: self.newest,
+            data: data_of(&self.data_dir),
+        });
         file.write_all_at(&[0; 2 * SLOT], 0)?;
         file.write_all_at(&newest, (self.number % 2) * SLOT as u64)?;
         file.sync_all()?;
@@ -234,11 +286,13 @@ impl Marks {
     }
 }
 
-/// `magic 8 | number 8 | kind 1 | history 16 | seqno 8 | zeros | xxh3 of all that 8`
-fn encode(number: u64, mark: Option<Mark>) -> [u8; SLOT] {
+/// `magic 8 | number 8 | kind 1 | history 16 | seqno 8 | data 8 | zeros | xxh3 of all that 8`
+fn encode(content: Slot) -> [u8; SLOT] {
+    let Slot { number, mark, data } = content;
     let mut slot = [0; SLOT];
     slot[..8].copy_from_slice(&MAGIC);
     slot[8..16].copy_from_slice(&number.to_le_bytes());
+    slot[41..49].copy_from_slice(&data.to_le_bytes());
     slot[16] = match mark.map(|m| m.progress) {
         None => 0,
         Some(Progress::Begun) => 1,
@@ -256,7 +310,7 @@ fn encode(number: u64, mark: Option<Mark>) -> [u8; SLOT] {
     slot
 }
 
-fn decode(slot: &[u8]) -> Option<(u64, Option<Mark>)> {
+fn decode(slot: &[u8]) -> Option<Slot> {
     let (body, sum) = slot.split_at_checked(SLOT - 8)?;
     if body[..8] != MAGIC || sum != twox_hash::XxHash3_64::oneshot(body).to_le_bytes() {
         return None;
@@ -275,12 +329,16 @@ fn decode(slot: &[u8]) -> Option<(u64, Option<Mark>)> {
         seqno: Seqno::from_le_bytes(body[33..41].try_into().ok()?),
     };
     let number = u64::from_le_bytes(body[8..16].try_into().ok()?);
-    Some((number, progress.map(|progress| Mark { at, progress })))
+    Some(Slot {
+        number,
+        mark: progress.map(|progress| Mark { at, progress }),
+        data: u64::from_le_bytes(body[41..49].try_into().ok()?),
+    })
 }
 
-/// The newest mark and its number; `None`: damaged as no crash does it, which
+/// The newest slot; `None`: damaged as no crash does it, which
 /// leaves one slot whole, or the first one torn and no second.
-fn read(bytes: &[u8; 2 * SLOT]) -> Option<(u64, Option<Mark>)> {
+fn read(bytes: &[u8; 2 * SLOT]) -> Option<Slot> {
     let written = |slot: &[u8]| slot.iter().any(|b| *b != 0);
     let mut slots = bytes.chunks(SLOT);
     match slots.all(|s| written(s) && decode(s).is_none()) {
@@ -292,25 +350,24 @@ fn read(bytes: &[u8; 2 * SLOT]) -> Option<(u64, Option<Mark>)> {
 /// For fuzzing: the file that these bytes are taken for, made again.
 #[doc(hidden)]
 pub fn fuzzed(bytes: &[u8; 2 * SLOT]) -> Option<[u8; 2 * SLOT]> {
-    let (number, mark) = read(bytes)?;
+    let slot = read(bytes)?;
     let mut again = [0; 2 * SLOT];
-    again[(number % 2) as usize * SLOT..][..SLOT].copy_from_slice(&encode(number, mark));
+    again[(slot.number % 2) as usize * SLOT..][..SLOT].copy_from_slice(&encode(slot));
     Some(again)
 }
 
-/// The mark of a statement before the newest one, which has `number`.
-fn before(bytes: &[u8; 2 * SLOT], number: u64) -> Option<Mark> {
+/// What was written of a statement before the newest slot, which has `number`.
+fn before(bytes: &[u8; 2 * SLOT], number: u64) -> Option<Slot> {
     let mut slots = bytes.chunks(SLOT).filter_map(decode);
-    let found = slots.find(|(n, _)| n.checked_add(1) == Some(number));
-    found
-        .and_then(|(_, mark)| mark)
-        .filter(|m| m.progress != Progress::Stopped)
+    let found = slots.find(|slot| slot.number.checked_add(1) == Some(number))?;
+    let stopped = |mark: Mark| mark.progress == Progress::Stopped;
+    Some(found).filter(|slot| !slot.mark.is_some_and(stopped))
 }
 
 /// The slot with the higher number.
-fn newest(bytes: &[u8; 2 * SLOT]) -> (u64, Option<Mark>) {
+fn newest(bytes: &[u8; 2 * SLOT]) -> Slot {
     let slots = bytes.chunks(SLOT).filter_map(decode);
-    slots.max_by_key(|(number, _)| *number).unwrap_or((0, None))
+    slots.max_by_key(|slot| slot.number).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -328,6 +385,14 @@ mod tests {
         }
     }
 
+    fn slot(number: u64, mark: Mark) -> Slot {
+        Slot {
+            number,
+            mark: Some(mark),
+            data: number % 3,
+        }
+    }
+
     const BEGUN: Progress = Progress::Begun;
     const OVER: Progress = Progress::Ended { ok: true };
     const FAILED: Progress = Progress::Ended { ok: false };
@@ -335,7 +400,7 @@ mod tests {
     #[test]
     fn marks_are_read_back_and_forgotten() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut marks = Marks::open(dir.path()).expect("no file yet");
+        let mut marks = Marks::open(dir.path(), dir.path()).expect("no file yet");
         assert_eq!(marks.newest(), None);
         let all = [
             mark(5, BEGUN),
@@ -346,13 +411,46 @@ mod tests {
         ];
         for m in all {
             marks.write(m).expect("a disk that works");
-            let again = Marks::open(dir.path()).expect("a file");
+            let again = Marks::open(dir.path(), dir.path()).expect("a file");
             assert_eq!(again.newest(), Some(m));
         }
         // A copy script has swept the directory.
         std::fs::remove_file(dir.path().join(MARKS_FILE)).expect("a file");
         marks.forget().expect("a disk that works");
-        assert_eq!(Marks::open(dir.path()).expect("a file").newest(), None);
+        assert_eq!(
+            Marks::open(dir.path(), dir.path())
+                .expect("a file")
+                .newest(),
+            None
+        );
+    }
+
+    #[test]
+    fn marks_are_about_the_files_that_were_there() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let data = tempfile::tempdir().expect("a directory");
+        let file = data.path().join(DATA_FILE);
+        let open = || Marks::open(dir.path(), data.path()).expect("readable");
+        let (done, stop) = (mark(9, OVER), mark(12, Progress::Stopped));
+        open().write(done).expect("a disk that works");
+        std::fs::write(&file, "one").expect("room");
+        assert!(!open().exchanged(), "that mark does not tell");
+        let mut marks = open();
+        marks.write(done).expect("a disk that works");
+        marks.write(stop).expect("a disk that works");
+        std::fs::write(&file, "grown").expect("room");
+        let same = open();
+        assert_eq!((same.stopped(), same.exchanged()), (Some(stop.at), false));
+        // As a copy is put there.
+        std::fs::write(data.path().join("copy"), "one").expect("room");
+        std::fs::rename(data.path().join("copy"), &file).expect("a file");
+        let mut other = open();
+        assert_eq!((other.stopped(), other.exchanged()), (None, true));
+        assert_eq!(other.newest(), Some(done));
+        other.write(mark(13, BEGUN)).expect("a disk that works");
+        assert!(!other.exchanged() && !open().exchanged());
+        std::fs::remove_file(&file).expect("a file");
+        assert!(!open().exchanged(), "nothing is known of those");
     }
 
     #[test]
@@ -370,12 +468,16 @@ mod tests {
     #[test]
     fn a_statement_that_is_over_does_not_hide_rows_that_failed_behind_it() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut marks = Marks::open(dir.path()).expect("no file yet");
+        let mut marks = Marks::open(dir.path(), dir.path()).expect("no file yet");
         let failed = mark(6, Progress::RowsFailed);
         for m in [mark(5, BEGUN), failed, mark(5, OVER), mark(5, FAILED)] {
             marks.write(m).expect("a disk that works");
         }
-        let in_file = || Marks::open(dir.path()).expect("a file").newest();
+        let in_file = || {
+            Marks::open(dir.path(), dir.path())
+                .expect("a file")
+                .newest()
+        };
         assert_eq!((marks.newest(), in_file()), (Some(failed), Some(failed)));
         let left = |seqno| left_behind(in_file(), mark(seqno, BEGUN).at);
         assert_eq!(left(6), Left::Unknown);
@@ -397,7 +499,7 @@ mod tests {
     #[test]
     fn damage_that_no_crash_does_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut marks = Marks::open(dir.path()).expect("no file yet");
+        let mut marks = Marks::open(dir.path(), dir.path()).expect("no file yet");
         marks.write(mark(5, BEGUN)).expect("a disk that works");
         marks.write(mark(5, OVER)).expect("a disk that works");
         let path = dir.path().join(MARKS_FILE);
@@ -406,7 +508,7 @@ mod tests {
             let mut bytes = whole.clone();
             places.iter().for_each(|at| bytes[*at] ^= 1);
             std::fs::write(&path, bytes).expect("room");
-            Marks::open(dir.path()).map(|marks| marks.newest())
+            Marks::open(dir.path(), dir.path()).map(|marks| marks.newest())
         };
         assert!(damaged(&[20]).is_ok_and(|m| m.is_some()));
         assert!(damaged(&[SLOT + 20]).is_ok_and(|m| m.is_some()));
@@ -425,10 +527,10 @@ mod tests {
         let flipped = |at: usize, bit: u8| {
             let mut bytes = file();
             bytes[at] ^= 1 << bit;
-            read(&bytes).expect("one is whole").1
+            read(&bytes).expect("one is whole").mark
         };
         let places = || (0..2 * SLOT).flat_map(|at| (0..8).map(move |bit| (at, bit)));
-        let mut marks = Marks::open(dir.path()).expect("no file yet");
+        let mut marks = Marks::open(dir.path(), dir.path()).expect("no file yet");
         for seqno in [5, 9, 30] {
             marks.write(mark(seqno, BEGUN)).expect("a disk that works");
             for (at, bit) in places() {
@@ -446,7 +548,7 @@ mod tests {
     #[test]
     fn an_orderly_stop_counts_until_the_node_runs_again() {
         let dir = tempfile::tempdir().expect("a directory");
-        let open = || Marks::open(dir.path()).expect("readable");
+        let open = || Marks::open(dir.path(), dir.path()).expect("readable");
         let stop = mark(12, Progress::Stopped);
         let mut marks = open();
         marks.write(mark(9, BEGUN)).expect("a disk that works");
@@ -509,17 +611,17 @@ mod tests {
             let (old, new) = (mark(numbers as i64, OVER), mark(numbers as i64 + 3, BEGUN));
             let mut bytes = [0; 2 * SLOT];
             let place = |n: u64| (n % 2) as usize * SLOT;
-            bytes[place(numbers)..][..SLOT].copy_from_slice(&encode(numbers, Some(old)));
-            let next = encode(numbers + 1, Some(new));
+            bytes[place(numbers)..][..SLOT].copy_from_slice(&encode(slot(numbers, old)));
+            let next = encode(slot(numbers + 1, new));
             // A write that stopped half way over what was there before.
             let mut half = bytes;
             half[place(numbers + 1)..][..torn].copy_from_slice(&next[..torn]);
             let whole = half[place(numbers + 1)..][..SLOT] == next;
-            prop_assert_eq!(newest(&half).1, Some(if whole { new } else { old }));
+            prop_assert_eq!(newest(&half).mark, Some(if whole { new } else { old }));
             bytes[place(numbers + 1)..][..SLOT].copy_from_slice(&next);
-            prop_assert_eq!(newest(&bytes), (numbers + 1, Some(new)));
+            prop_assert_eq!(newest(&bytes), slot(numbers + 1, new));
             bytes[place(numbers + 1) + at] ^= flip;
-            prop_assert_eq!(newest(&bytes).1, Some(old));
+            prop_assert_eq!(newest(&bytes).mark, Some(old));
         }
     }
 }

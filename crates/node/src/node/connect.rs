@@ -11,6 +11,7 @@ use dromon_writeset::{Seqno, Uuid};
 use super::connect_error::ONLY_PLACE;
 use super::duties::{Handler, Timings};
 pub(super) use super::ids::{incarnation_uuid, random_u64, random_uuid};
+use super::leave::told_to_leave;
 use super::linked::{has_moved, missing, unlinked};
 use super::search::Unanswered;
 use super::{ConnectError, Delivered, EngineError, Node, Pending, Phase, Shared, lock};
@@ -133,30 +134,30 @@ impl Node {
         };
         let mut result = connect(position, first);
         if matches!(result, Err(ConnectError::Evicted)) {
-            self.tries_again(
+            let again = self.tries_again(
                 "the others went on without this node's log; joining them as a new member",
             );
-            result = connect(position, OwnLog::Forget);
+            result = again.and_then(|()| connect(position, OwnLog::Forget));
         }
         if let Err(ConnectError::LogGone(why)) = &result {
-            self.tries_again(&format!("{why}; asking once more where to begin"));
-            result = connect(position, first);
+            let again = self.tries_again(&format!("{why}; asking once more where to begin"));
+            result = again.and_then(|()| connect(position, first));
         }
         if let Err(e @ ConnectError::LogTooShort { others: true, .. }) = &result {
-            self.tries_again(&format!(
+            let again = self.tries_again(&format!(
                 "{e}. The others are there: joining them as a new member"
             ));
-            result = connect(position, OwnLog::Forget);
+            result = again.and_then(|()| connect(position, OwnLog::Forget));
         }
         if let Err(
             e @ (ConnectError::LogTooShort { others: false, .. } | ConnectError::Ahead { .. }),
         ) = &result
             && self.ends_force()
         {
-            self.tries_again(&format!(
+            let again = self.tries_again(&format!(
                 "{e}. A cluster is to be founded here: the own log is given up"
             ));
-            result = connect(position, OwnLog::Forget);
+            result = again.and_then(|()| connect(position, OwnLog::Forget));
         }
         if let Err(ConnectError::Damaged(why)) = &result {
             // Without the log nothing tells whether the database belongs to the others' history.
@@ -181,11 +182,24 @@ impl Node {
     }
 
     /// One way to connect has failed, for that reason; another one follows.
-    fn tries_again(&self, why: &str) {
+    ///
+    /// # Errors
+    /// The node was told to leave meanwhile.
+    fn tries_again(&self, why: &str) -> Result<(), ConnectError> {
         self.note(why);
         self.close_engine();
+        self.shared().join_failed = None;
+        self.goes_on(Phase::Connecting)
+    }
+
+    /// The next step of connecting, unless the node was told to leave: nobody would tell it again.
+    fn goes_on(&self, to: Phase) -> Result<(), ConnectError> {
         let mut shared = self.shared();
-        (shared.phase, shared.join_failed) = (Phase::Connecting, None);
+        if told_to_leave(shared.phase) {
+            return Err(ConnectError::Refused("told to leave meanwhile".into()));
+        }
+        shared.phase = to;
+        Ok(())
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -261,7 +275,7 @@ impl Node {
         self.set_order(Some(order.clone()));
         self.start_service()
             .map_err(|e| ConnectError::Engine(e.to_string()))?;
-        self.shared().phase = Phase::Joining;
+        self.goes_on(Phase::Joining)?;
         let mut join = Join {
             uuid,
             origin: uuid,

@@ -51,13 +51,13 @@ pub enum ConnectError {
     },
     /// Nobody knows what the database contains.
     #[error(
-        "the data directory belongs to history {history}, but its position is unknown after a crash. Nothing was \
+        "{}, but its position is unknown after a crash. Nothing was \
          changed. A Note above says why the storage engine did not tell it: mend that and start again, it is asked anew. If \
          it runs already (wsrep_sst_method=mysqldump needs it), nobody can ask it then: run '{ask}' first, and start \
-         with --wsrep-start-position=<the recovered position>", ask = ASK_ENGINE
+         with --wsrep-start-position=<the recovered position>", whose_data(history), ask = ASK_ENGINE
     )]
     UnknownPosition {
-        /// The history in the state file.
+        /// The history in the state file; nil: there is no such file, and a log.
         history: Uuid,
     },
     /// The state file and the storage engine speak of different data.
@@ -310,6 +310,14 @@ pub(super) fn what_next(left_last: bool, no_log: Option<&str>) -> String {
              cluster again by themselves. {IN_ORDER}"
         ),
         (false, Some(why)) => format!("{CHECK} {IN_ORDER}. {}", by_engines(why)),
+    }
+}
+
+/// How one knows that there is data.
+fn whose_data(history: &Uuid) -> String {
+    match history.is_nil() {
+        true => "there is no grastate.dat, and this node's log (dromon-*.log) says that there was data here".to_owned(),
+        false => format!("the data directory belongs to history {history}"),
     }
 }
 

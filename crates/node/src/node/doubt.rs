@@ -9,7 +9,7 @@ use dromon_gates::Seqno;
 use dromon_order::Order;
 
 use super::{ConnectError, Node, Phase, lock};
-use crate::ddl_marks::{Left, Mark, Progress, left_behind};
+use crate::ddl_marks::{Left, MARKS_FILE, Mark, Progress, left_behind};
 use crate::messages::{Answer, Need, Position, Request, decode, encode};
 use crate::options::HostPort;
 
@@ -38,8 +38,15 @@ pub(super) struct Refed {
 impl Node {
     /// Looks at what a crash left behind `position`.
     pub(super) fn look_at_marks(&self, position: Position) {
-        let mark = lock(&self.ddl_marks).newest();
-        let left = left_behind(mark, position);
+        let (mark, exchanged) = {
+            let marks = lock(&self.ddl_marks);
+            (marks.newest(), marks.exchanged())
+        };
+        let left = match left_behind(mark, position) {
+            // A backup from before it lacks the effect, a copy of files from behind it has it.
+            Left::Done if exchanged => Left::Unknown,
+            left => left,
+        };
         let through = mark
             .filter(|_| left != Left::Nothing)
             .map_or(0, |m| m.at.seqno);
@@ -55,6 +62,16 @@ impl Node {
                 "this node stopped while the members were asked about the write set at {}:{through}, which could not be applied \
                  here; its storage engine counts it as done. A full copy of another member settles that",
                 position.history
+            ));
+        } else if left == Left::Unknown && exchanged {
+            self.warn(&format!(
+                "the database's files are others than those that {MARKS_FILE} is about (restored, or copied from elsewhere), and \
+                 they stand at {position}, before the statement (DDL) at {}:{through}: nobody can tell whether they have \
+                 its effect. A full copy of another member settles that; without one, what lies between is run again. \
+                 If the files are a backup from before that statement, a copy can be spared: stop this server, \
+                 remove {MARKS_FILE} in {}, and start it again",
+                position.history,
+                self.settings().base_dir.display()
             ));
         } else if left == Left::Unknown {
             self.warn(&format!(
@@ -153,7 +170,7 @@ impl Node {
                     Progress::RowsFailed => "failed",
                     Progress::Ended { .. } | Progress::Stopped => "is over",
                 },
-                crate::ddl_marks::MARKS_FILE,
+                MARKS_FILE,
                 self.settings().base_dir.display()
             ));
         }

@@ -195,7 +195,9 @@ impl Node {
         if others.as_ref().is_some_and(has_other_voters) {
             self.may_found_alone(settings)?;
         }
-        if !saved.uuid.is_nil() && position.seqno < 0 {
+        // A log that has what the engine lost is not given up because the engine could not be asked.
+        let there_is_data = !saved.uuid.is_nil() || self.engine_silent.load(Relaxed);
+        if there_is_data && position.seqno < 0 {
             return Err(match *lock(&self.engine_word) {
                 Some(engine) => ConnectError::OtherData {
                     file: saved.uuid,
@@ -217,11 +219,13 @@ impl Node {
             position
         } else if position.is_defined() {
             let history = random_uuid();
+            let named = match self.others_named(settings)? {
+                named if named.is_empty() => String::new(),
+                named => format!("the log names other voters ({}), and ", named.join(", ")),
+            };
             self.warn(&format!(
-                "safe_to_bootstrap was set by hand while the log names other voters ({}), and the own log cannot be \
-                 gone on with: what only the logs have is given up. The cluster goes on under a new history {history}; \
-                 the others will take a full copy",
-                self.others_named(settings)?.join(", ")
+                "safe_to_bootstrap is 1: {named}the own log cannot be gone on with. What only the logs have is given up. The \
+                 cluster goes on under a new history {history}; the others will take a full copy"
             ));
             Position {
                 history,
@@ -398,7 +402,7 @@ impl Node {
 
     /// Founding goes on without the others no more; whether it was to, or did.
     pub(super) fn ends_force(&self) -> bool {
-        let went = self.went_alone.swap(false, Relaxed);
+        let went = self.went_alone.swap(false, Relaxed) | self.founds_alone.swap(false, Relaxed);
         let asked = !self.setup.witness && self.force_primary.swap(false, Relaxed);
         went || asked
     }
@@ -413,10 +417,21 @@ impl Node {
         let alone = |log: &LogSummary| log.is_voter() && log.voters.len() == 1;
         let found = self.resumable(position, settings, alone)?;
         if let Some(found) = &found {
+            self.founds_alone.store(true, Relaxed);
             self.note(&format!(
                 "continuing the own log: checkpoint at {}, database at {position}",
                 found.state.position()
             ));
+            let saved = in_file(self.saved());
+            if saved.is_defined() && lock(&self.ddl_marks).stopped() != Some(saved) {
+                self.warn(&format!(
+                    "grastate.dat has a position that this node did not write when it stopped, {saved}, and this node's own log \
+                     goes on from where the storage engine stands, {position}: what it has behind that comes into the \
+                     database again. If the data is a backup to which the cluster is to go back, stop this server, \
+                     move dromon-*.log away from {}, restore the backup once more, and found the cluster again",
+                    self.settings().log_dir.display()
+                ));
+            }
         }
         Ok(found.map(|found| Found {
             needs_others: false,

@@ -752,6 +752,8 @@ pub struct Node {
     force_primary: AtomicBool,
     /// It did so while founding: the others are to be dropped once it is in.
     went_alone: AtomicBool,
+    /// It founds a cluster on its own log, which names nobody else.
+    founds_alone: AtomicBool,
     /// What the storage engine said where the state file says something else.
     engine_word: Mutex<Option<Position>>,
     /// It was asked and said nothing, and the data has not been given up since.

@@ -80,7 +80,7 @@ impl Node {
             let file = StateFile::open(&settings.base_dir);
             Some(file.map_err(|e| OpenError::State(e.to_string()))?)
         };
-        let ddl_marks = Marks::open(&settings.base_dir).map_err(|e| {
+        let ddl_marks = Marks::open(&settings.base_dir, &setup.data_dir).map_err(|e| {
             OpenError::State(format!(
                 "{MARKS_FILE} in {} cannot be read: {e}. It says whether a statement (DDL) was under way when this \
                  node stopped; without it only a full copy is safe: remove that file, {COPY_ASKED}, and \
@@ -212,6 +212,7 @@ impl Node {
             engine_silent: Default::default(),
             wants_copy: AtomicBool::new(false),
             went_alone: Default::default(),
+            founds_alone: Default::default(),
             forget_log: Default::default(),
             secured: Mutex::default(),
             setup,

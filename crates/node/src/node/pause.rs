@@ -49,10 +49,17 @@ impl Node {
                 self.whose_transaction(source, trx, conn)
             ));
         }
-        if position.is_defined() {
+        if position.is_defined() && self.tables_follow() {
             self.save_position(position);
         }
         Some(at)
+    }
+
+    /// Whether the database stands where the gates do. Before it is brought up, these stand at a checkpoint, and a
+    /// copy may be on its way, so that what lies here is nothing.
+    fn tables_follow(&self) -> bool {
+        let shared = self.shared();
+        shared.phase != Phase::Closed && shared.brought_up
     }
 
     /// Waits, until `deadline` at most, until a pause would leave no metadata locks behind.
@@ -82,12 +89,7 @@ impl Node {
 
     /// Ends the pause.
     pub fn resume(&self) {
-        let runs = {
-            let shared = self.shared();
-            // Else a copy may be on its way, and what lies here is nothing.
-            shared.phase != Phase::Closed && shared.brought_up
-        };
-        if runs {
+        if self.tables_follow() {
             self.save_running();
         }
         self.gates.resume();

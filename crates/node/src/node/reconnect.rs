@@ -2,6 +2,7 @@
 //! joins again from its position, in the same process and for the same server.
 
 use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -296,7 +297,10 @@ impl Node {
         let mut told = Told::default();
         let mut pause = Duration::ZERO;
         while self.phase() == Phase::Rejoining {
-            match self.try_join_again(&known) {
+            let tried = catch_unwind(AssertUnwindSafe(|| self.try_join_again(&known)));
+            match tried
+                .unwrap_or_else(|_| Err("it failed at that; its message stands above".into()))
+            {
                 Ok(true) => {
                     self.shared().stays_out = None;
                     return;

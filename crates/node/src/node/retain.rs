@@ -5,6 +5,7 @@
 //! [`Durable`]: crate::durable::Durable
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{TrySendError, sync_channel};
@@ -55,7 +56,10 @@ impl Node {
             .spawn(move || {
                 while let Ok(seqno) = receiver.recv() {
                     let Some(node) = node.upgrade() else { return };
-                    node.sync_data(seqno);
+                    let run = || node.sync_data(seqno);
+                    if catch_unwind(AssertUnwindSafe(run)).is_err() {
+                        lock(&node.durable).synced(seqno, false);
+                    }
                 }
             })?;
         Ok(())

@@ -1,5 +1,6 @@
 //! Answers that may touch the disk: a thread beside the order thread.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -299,7 +300,9 @@ impl Node {
 
 fn serve(receiver: &Receiver<Job>, mut work: impl FnMut(Job) -> bool) {
     while let Ok(job) = receiver.recv() {
-        if !work(job) {
+        // The hook has told of a panic; who asked asks again, and the next duty is done all the same.
+        let ends = catch_unwind(AssertUnwindSafe(|| !work(job)));
+        if ends.unwrap_or(false) {
             return;
         }
     }
@@ -350,4 +353,25 @@ pub(super) fn from_parts(p: CheckpointParts) -> Option<(Checkpoint, ClusterState
         node: Bytes::from(p.node),
     };
     Some((checkpoint, state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_by_a_mistake_does_not_end_the_other_duties() {
+        let (sender, receiver) = sync_channel(WAITING_MAX);
+        for job in [Job::Seek, Job::NotAlone, Job::Stop, Job::Seek] {
+            sender.send(job).expect("room");
+        }
+        let mut done = 0;
+        serve(&receiver, |job| {
+            assert!(!matches!(job, Job::Seek), "a mistake");
+            done += 1;
+            !matches!(job, Job::Stop)
+        });
+        assert_eq!(done, 2, "the one behind it, and the end");
+        assert!(receiver.try_recv().is_ok(), "nothing behind that");
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use dromon_node::Phase;
+use dromon_node::{Phase, Position};
 
 use crate::partition::QUICK;
 use crate::toy::holds::Point;
@@ -334,5 +334,57 @@ fn a_statement_that_was_given_up_by_force_costs_a_copy() {
         assert!(again.ddl(&ADD).is_committed());
         has(world, &one, 105);
         world.settle();
+    });
+}
+
+/// It stands before a statement that the mark beside it, of the database that was there, calls done.
+#[test]
+fn a_backup_is_not_taken_for_what_has_the_statement_behind_it() {
+    run(3, PATIENT, LIMIT, |world| {
+        let one = world.db(1);
+        assert!(one.set(row(1), 5).is_committed());
+        let at = world.settle();
+        let backup = Disk {
+            position: at,
+            ..one.disk()
+        };
+        assert!(one.ddl(&ADD).is_committed());
+        assert!(one.set(row(2), 1).is_committed());
+        world.settle();
+        world.crash(3);
+        world.lose_log(3);
+        world.exchange_data(3);
+        world.write_state_file(3, at);
+        let three = start(world, 3, backup);
+        three.connect(&World::url(), false).expect("two are there");
+        world.synced(&three);
+        has(world, &three, 105);
+        assert!(world.report.said("the database's files are others"));
+        world.settle();
+    });
+}
+
+#[test]
+fn a_backup_on_the_only_node_gets_the_statement_from_the_log() {
+    run(1, PATIENT, LIMIT, |world| {
+        let one = world.db(1);
+        assert!(one.set(row(1), 5).is_committed());
+        let at = world.settle();
+        let backup = Disk {
+            position: at,
+            ..one.disk()
+        };
+        assert!(one.ddl(&ADD).is_committed());
+        assert!(one.set(row(2), 1).is_committed());
+        world.settle();
+        one.disconnect();
+        world.exchange_data(1);
+        // The file still has the position of the stop, which is not that of this data.
+        world.net.tell(&one.addr, at);
+        let again = world.open(1, backup, Position::UNDEFINED);
+        again.connect("gcomm://", true).expect("it is the last one");
+        world.synced(&again);
+        has(world, &again, 105);
+        assert_eq!(again.read(row(2)), 1);
     });
 }

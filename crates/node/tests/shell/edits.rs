@@ -446,6 +446,99 @@ fn the_flag_on_the_last_node_left_keeps_all_that_its_log_has() {
     });
 }
 
+/// No file, and an engine that cannot be asked.
+#[test]
+fn a_log_is_not_given_up_because_nobody_can_ask_the_engine() {
+    run(1, PATIENT, LIMIT, |world| {
+        let one = world.db(1);
+        write(&one, 0..5);
+        let at = world.settle();
+        let flushed = Disk {
+            position: at,
+            ..one.disk()
+        };
+        write(&one, 10..40);
+        let log = world.net.log_id(&one.addr);
+        world.crash(1);
+        world.remove_state_file(1);
+        let again = world.open(1, flushed.clone(), Position::UNDEFINED);
+        let why = again.connect("gcomm://", true).expect_err("who knows");
+        for part in ["there is no grastate.dat", "its position is unknown"] {
+            assert!(why.contains(part), "{why}");
+        }
+        world.net.tell(&again.addr, at);
+        again.connect("gcomm://", true).expect("it is told");
+        world.synced(&again);
+        has(world, &again, 10..40);
+        assert_eq!(again.position().history, at.history);
+        assert_eq!(world.net.log_id(&again.addr), log);
+    });
+}
+
+/// Whose log names nobody else, and does not reach back to the backup.
+#[test]
+fn a_backup_on_the_last_node_founds_and_the_others_copy_it() {
+    run(3, PATIENT, LIMIT, |world| {
+        let at = world.db(1).position();
+        write(&world.db(1), 0..5);
+        world.settle();
+        for n in [1, 2] {
+            world.db(n).disconnect();
+        }
+        let three = world.db(3);
+        world.until("it is alone", || {
+            world.state_file(3).contains("safe_to_bootstrap: 1")
+        });
+        write(&three, 10..15);
+        three.disconnect();
+        let backup = Disk {
+            position: Position { seqno: 1, ..at },
+            ..Disk::empty()
+        };
+        world.edit_state_file(3, "seqno", "1");
+        world.exchange_data(3);
+        let restored = open_unsaid(world, 3, backup);
+        restored.connect("gcomm://", true).expect("it was told to");
+        world.synced(&restored);
+        assert_eq!(restored.read(row(1)), 0, "the backup's data");
+        write(&restored, 50..60);
+        let other = world.open(1, world.db(1).disk(), Position::UNDEFINED);
+        other.connect(&World::url(), false).expect("one is there");
+        world.synced(&other);
+        has(world, &other, 50..60);
+        assert_eq!(other.read(row(1)), 0, "the backup's data");
+        world.settle();
+    });
+}
+
+/// The same with a log that does.
+#[test]
+fn who_restores_a_backup_beside_its_log_is_told_that_it_goes_on_from_there() {
+    run(1, PATIENT, LIMIT, |world| {
+        let one = world.db(1);
+        write(&one, 0..5);
+        let at = world.settle();
+        let backup = Disk {
+            position: at,
+            ..one.disk()
+        };
+        write(&one, 10..15);
+        world.settle();
+        one.disconnect();
+        world.edit_state_file(1, "seqno", &at.seqno.to_string());
+        world.exchange_data(1);
+        let restored = open_unsaid(world, 1, backup);
+        restored.connect("gcomm://", true).expect("it is the last");
+        world.synced(&restored);
+        has(world, &restored, 10..15);
+        assert!(
+            world
+                .report
+                .said("what it has behind that comes into the database again")
+        );
+    });
+}
+
 /// As a tool does that asks stopped engines and starts the most advanced one alone.
 #[test]
 fn the_flag_alone_founds_nothing_where_that_is_forbidden() {

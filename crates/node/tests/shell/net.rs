@@ -28,6 +28,9 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What who asks gets instead of an answer; takes the words.
 pub type Unheard = fn(String) -> AskError;
 
+/// What a thread panics with because a test wants it.
+pub const WANTED: &str = "a test wants this panic";
+
 /// The network of one world, with the disks of its nodes.
 pub struct Net {
     hub: Hub,
@@ -50,6 +53,10 @@ pub struct Net {
     far: Mutex<BTreeSet<String>>,
     /// Addresses whose next engine begins its log and does not start.
     failing: Mutex<BTreeSet<String>>,
+    /// Whose next engine panics as it starts.
+    panicking: Mutex<BTreeSet<String>>,
+    /// Whose engines start only when they are not here any more; true: one is waiting.
+    starting: Mutex<BTreeMap<String, bool>>,
     /// Addresses where what is read from a spool file next is not what was written.
     spoilt: Mutex<BTreeSet<String>>,
     /// By address: how many spool files were read there.
@@ -115,6 +122,8 @@ impl Net {
             strange: Mutex::default(),
             far: Mutex::default(),
             failing: Mutex::default(),
+            panicking: Mutex::default(),
+            starting: Mutex::default(),
             spoilt: Mutex::default(),
             spools: Mutex::default(),
             wires: Mutex::default(),
@@ -289,6 +298,26 @@ impl Net {
     /// The next engine at `addr` makes its log ready and then does not start.
     pub fn fail_start(&self, addr: &str) {
         lock(&self.failing).insert(addr.to_owned());
+    }
+
+    /// The next engine of the node there panics as it starts.
+    pub fn panic_at_start(&self, addr: &str) {
+        lock(&self.panicking).insert(addr.to_owned());
+    }
+
+    /// Engines of the node there take as long to start as the test likes.
+    pub fn hold_start(&self, addr: &str) {
+        lock(&self.starting).insert(addr.to_owned(), false);
+    }
+
+    /// Whether one is held.
+    pub fn holds_start(&self, addr: &str) -> bool {
+        lock(&self.starting).get(addr).copied().unwrap_or(false)
+    }
+
+    /// They start.
+    pub fn let_start(&self, addr: &str) {
+        lock(&self.starting).remove(addr);
     }
 
     /// The storage engine at `addr`, when it is asked, says that it stands at `position`.
@@ -525,6 +554,11 @@ impl Engines for MemEngines {
             return Err(EngineError::Other("this process was killed".to_owned()));
         }
         self.net.whole(dir)?;
+        assert!(!lock(&self.net.panicking).remove(&self.addr), "{WANTED}");
+        while let Some(waits) = lock(&self.net.starting).get_mut(&self.addr) {
+            *waits = true;
+            std::thread::sleep(Duration::from_millis(2));
+        }
         let store: Arc<dyn LogStore> = Arc::new(Opened {
             net: self.net.clone(),
             addr: self.addr.clone(),

@@ -116,6 +116,24 @@ fn an_evicted_node_joins_again_by_itself() {
     one_is_cut_off(QUICK, false);
 }
 
+/// Whose thread fails amid that tries again.
+#[test]
+fn who_fails_to_join_again_by_a_mistake_tries_once_more() {
+    run(3, QUICK, LIMIT, |world| {
+        let db = world.db(world.leader(&world.db(1)) % 3 + 1);
+        let others: Vec<usize> = (1..=3).filter(|n| *n != db.n).collect();
+        world.net.cut(&addrs(&[db.n]), &addrs(&others));
+        world.until("it is evicted", || world.db(others[0]).size() == 2);
+        world.net.panic_at_start(&db.addr);
+        world.net.heal();
+        world.until("it is back", || world.db(others[0]).size() == 3);
+        world.synced(&db);
+        assert!(world.report.said("it failed at that"));
+        assert!(db.set(row(1), 1).is_committed());
+        world.settle();
+    });
+}
+
 /// Silent nodes are replaced and evicted late, so that a busy machine does not
 /// change what a test sees.
 const SLOW: &str = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";

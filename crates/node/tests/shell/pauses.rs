@@ -132,3 +132,32 @@ fn who_is_yet_to_be_told_that_it_is_synced_gives_a_copy() {
         assert_eq!((joiner.read(row(1)), joiner.read(row(2))), (1, 1));
     });
 }
+
+/// A backup's pause, while a node that runs waits for the others: it stands at its log's checkpoint then, its tables
+/// do not.
+#[test]
+fn a_pause_before_the_tables_follow_notes_no_position() {
+    run(3, "pc.wait_prim_timeout=PT10S", LIMIT, |world| {
+        let three = world.db(3);
+        for n in 0..5 {
+            assert!(world.db(1).set(row(n), 1).is_committed());
+        }
+        world.settle();
+        three.disconnect();
+        let stopped = world.state_file(3);
+        world.crash(1);
+        world.crash(2);
+        let waits = {
+            let three = three.clone();
+            std::thread::spawn(move || three.connect(&World::url(), false))
+        };
+        let when = "waits for a majority with";
+        world.until(when, || world.report.said(when));
+        three.node().pause();
+        assert_eq!(world.state_file(3), stopped);
+        three.node().resume();
+        assert_eq!(world.state_file(3), stopped);
+        let joined = waits.join().expect("no panic");
+        joined.expect_err("nobody is there");
+    });
+}

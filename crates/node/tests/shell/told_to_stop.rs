@@ -109,3 +109,21 @@ fn a_founder_ends_before_it_founds() {
         world.synced(&second);
     });
 }
+
+/// Its client still connects, in `SET GLOBAL wsrep_cluster_address`, when its server has told it to leave already.
+#[test]
+fn who_has_left_amid_connecting_does_not_join() {
+    run(3, "", LIMIT, |world| {
+        let three = world.db(3);
+        three.disconnect();
+        world.net.hold_start(&three.addr);
+        let connects = connects(&three);
+        world.until("it starts", || world.net.holds_start(&three.addr));
+        three.node().disconnect();
+        world.net.let_start(&three.addr);
+        let why = connects.join().expect("no panic").expect_err("it has left");
+        assert!(why.contains("told to leave meanwhile"), "{why}");
+        assert_eq!(three.node().phase(), Phase::Closed);
+        assert_eq!(world.db(1).size(), 2);
+    });
+}

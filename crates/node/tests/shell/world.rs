@@ -14,10 +14,12 @@ use dromon_node::{Database, FINISH, Level, Node, Outcome, Position, Setup, Stand
 use dromon_order::memlog::MemLog;
 use tempfile::TempDir;
 
-use crate::net::{Net, lock};
+use crate::net::{Net, WANTED, lock};
 use crate::toy::{Db, Disk};
 
 /// How long a condition may take to come true.
+/// By which the marks of statements know the database's files.
+const DATA_FILE: &str = "ibdata1";
 const PATIENCE: Duration = Duration::from_secs(40);
 /// By then what must not happen would have happened.
 const MOMENT: Duration = Duration::from_millis(300);
@@ -217,7 +219,7 @@ fn watch_panics() {
         std::panic::set_hook(Box::new(move |info| {
             let thread = std::thread::current();
             let name = thread.name().unwrap_or_default();
-            if name.starts_with("dromon-") {
+            if name.starts_with("dromon-") && !info.to_string().contains(WANTED) {
                 lock(&PANICS).push(format!("{name}: {info}"));
             }
             former(info);
@@ -312,8 +314,18 @@ impl World {
                 let _ = std::fs::copy(before.join(name), dir.join(name));
             }
             self.net.move_log(&before, &dir);
+            std::fs::hard_link(before.join(DATA_FILE), dir.join(DATA_FILE)).expect("the data");
+        } else {
+            std::fs::write(dir.join(DATA_FILE), b"").expect("room");
         }
         dir
+    }
+
+    /// Other files of a database are put in place of those of node `n`, which does not run.
+    pub fn exchange_data(&self, n: usize) {
+        let dir = self.data_dir(n);
+        std::fs::write(dir.join("copy"), b"").expect("room");
+        std::fs::rename(dir.join("copy"), dir.join(DATA_FILE)).expect("it is renamed");
     }
 
     /// Where node `n` has its files.

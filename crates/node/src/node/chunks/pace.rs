@@ -1,6 +1,7 @@
 //! At what pace the chunks of large write sets come: one thread asks for them,
 //! if it is for this node to do so.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -75,7 +76,14 @@ impl Node {
         let node = Arc::downgrade(self);
         let thread = std::thread::Builder::new()
             .name("dromon-chunks".into())
-            .spawn(move || pace(&node));
+            .spawn(move || {
+                if catch_unwind(AssertUnwindSafe(|| pace(&node))).is_err()
+                    && let Some(node) = node.upgrade()
+                {
+                    // The next tick starts another one.
+                    lock(&node.chunks).pacing = false;
+                }
+            });
         if let Err(e) = thread {
             lock(&self.chunks).pacing = false;
             self.warn(&format!(
