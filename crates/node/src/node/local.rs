@@ -51,7 +51,7 @@ impl Node {
     /// Adds a key.
     pub fn append_key(&self, trx: &Trx, parts: &[&[u8]], key_type: KeyType) -> Outcome {
         let mut body = trx.lock();
-        match body.keys.add(parts, key_type) {
+        match body.keys.add_names(parts, key_type) {
             Ok(()) => Outcome::Ok,
             Err(e) => {
                 // The server may go on all the same.
