@@ -213,6 +213,11 @@ impl Keys {
         self.tables_if(|key| key.changes)
     }
 
+    /// The tables that stand for their rows, which were too many to list.
+    pub fn whole_tables(&self) -> Vec<KeyHash> {
+        self.tables_if(|key| key.whole_table)
+    }
+
     /// The tables in which keys are made or removed, in the order of the wire.
     pub fn made_tables(&self) -> Vec<Made> {
         let mut cursor = self.body();
