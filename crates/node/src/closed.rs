@@ -5,6 +5,11 @@
 //! (`certify/src/open.rs`), so those who come meanwhile wait. Who slips through fails,
 //! as the rule says.
 //!
+//! *Wholly*: as kindly, by a large transaction of another node whose rows in the table were too
+//! many to list. The table itself is its key, so whoever names it fails, also one that has not seen
+//! the end: those who come wait until that is finished here. This node's own clients met its
+//! row locks, and go on.
+//!
 //! *Strictly*: a streaming transaction is shelved here (`held.rs`), so its rows are
 //! not locked. Nobody on this node may name its tables, also to look at a row there for
 //! a foreign key, until it is over.
@@ -35,6 +40,8 @@ pub(crate) struct ClosedTables {
 pub(crate) enum Passage {
     /// It may go on.
     Free,
+    /// It may go on when what is at this place is finished here.
+    Behind(Seqno),
     /// It was told to give way.
     Interrupted,
     /// It may not go on.
@@ -60,12 +67,20 @@ pub(crate) struct Touches {
 struct Inner {
     /// By the place where the one that closed them began.
     kindly: BTreeMap<Seqno, HashSet<KeyHash>>,
+    wholly: BTreeMap<Seqno, Wholly>,
     strictly: BTreeMap<Seqno, HashSet<KeyHash>>,
     /// By the server's number of the one that runs again: its place need not be known.
     replays: BTreeMap<u64, HashSet<KeyHash>>,
     waiting: Vec<Arc<Waiter>>,
     /// Counts how often all that wait were sent on.
     cleared: u64,
+}
+
+#[derive(Debug)]
+struct Wholly {
+    tables: HashSet<KeyHash>,
+    /// Where the one that closed them ends, once that is ordered.
+    end: Option<Seqno>,
 }
 
 impl Inner {
@@ -86,16 +101,31 @@ impl Inner {
     }
 
     fn any(&self) -> bool {
-        !(self.kindly.is_empty() && self.strictly.is_empty() && self.replays.is_empty())
+        let none = self.kindly.is_empty() && self.wholly.is_empty();
+        !(none && self.strictly.is_empty() && self.replays.is_empty())
     }
 
     fn is_kindly_asked(&self, touches: &Touches) -> bool {
         let closed = |t| self.kindly.values().any(|set| set.contains(t));
+        let open = |whole: &Wholly| whole.end.is_none() && whole.names(touches);
+        let wholly = || self.wholly.values().any(open);
         match (touches.streams, touches.ends) {
-            (true, true) => touches.named.iter().any(closed),
+            (true, true) => touches.named.iter().any(closed) || wholly(),
             (true, false) => false,
-            (false, _) => touches.changed.iter().any(closed),
+            (false, _) => touches.changed.iter().any(closed) || wholly(),
         }
+    }
+
+    /// The last end that has its place of those that closed something wholly which it `touches`.
+    fn ends_behind(&self, touches: &Touches) -> Option<Seqno> {
+        let mine = self.wholly.values().filter(|whole| whole.names(touches));
+        mine.filter_map(|whole| whole.end).max()
+    }
+}
+
+impl Wholly {
+    fn names(&self, touches: &Touches) -> bool {
+        touches.named.iter().any(|t| self.tables.contains(t))
     }
 }
 
@@ -108,6 +138,39 @@ impl ClosedTables {
         let mut inner = self.lock();
         inner.kindly.insert(id, tables.iter().copied().collect());
         self.any.store(true, Ordering::Release);
+    }
+
+    /// `id` closes these tables wholly, if there are any.
+    pub fn close_wholly(&self, id: Seqno, tables: &[KeyHash]) {
+        if tables.is_empty() {
+            return;
+        }
+        let tables = tables.iter().copied().collect();
+        let mut inner = self.lock();
+        inner.wholly.insert(id, Wholly { tables, end: None });
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// `id` ends at `end`, which may not be finished yet.
+    pub fn ends(&self, id: Seqno, end: Seqno) {
+        if !self.any() {
+            return;
+        }
+        let mut inner = self.lock();
+        inner.kindly.remove(&id);
+        if let Some(whole) = inner.wholly.get_mut(&id) {
+            whole.end = Some(end);
+        }
+        self.any.store(inner.any(), Ordering::Release);
+        inner.wake();
+    }
+
+    /// Everything up to `released` is finished.
+    pub fn forget_ended(&self, released: Seqno) {
+        let mut inner = self.lock();
+        let over = |whole: &Wholly| whole.end.is_some_and(|end| end <= released);
+        inner.wholly.retain(|_, whole| !over(whole));
+        self.any.store(inner.any(), Ordering::Release);
     }
 
     /// `id` closes these tables strictly, and those that it closed before.
@@ -143,7 +206,7 @@ impl ClosedTables {
             return;
         }
         let mut inner = self.lock();
-        let kindly = inner.kindly.remove(&id).is_some();
+        let kindly = inner.kindly.remove(&id).is_some() | inner.wholly.remove(&id).is_some();
         if inner.strictly.remove(&id).is_some() || kindly {
             self.any.store(inner.any(), Ordering::Release);
             inner.wake();
@@ -155,6 +218,7 @@ impl ClosedTables {
     pub fn send_on(&self) {
         let mut inner = self.lock();
         inner.kindly.clear();
+        inner.wholly.clear();
         inner.cleared += 1;
         self.any.store(inner.any(), Ordering::Release);
         inner.wake();
@@ -198,7 +262,10 @@ impl ClosedTables {
             let refused = inner.is_refused(&touches.named);
             let replay = inner.waits_for_replay(&touches.named);
             if !(refused || replay || inner.is_kindly_asked(touches)) {
-                return Passage::Free;
+                return match inner.ends_behind(touches) {
+                    Some(end) if !touches.streams || touches.ends => Passage::Behind(end),
+                    _ => Passage::Free,
+                };
             }
             if waiter.interrupted() {
                 return Passage::Interrupted;
@@ -299,6 +366,47 @@ mod tests {
         assert_eq!(rx.recv_timeout(LONG), Ok(Passage::Free));
         assert!(!tables.any());
         assert!(tables.lock().waiting.is_empty());
+    }
+
+    #[test]
+    fn who_names_a_table_that_is_closed_wholly_waits_and_comes_behind_the_end() {
+        let tables = Arc::new(ClosedTables::default());
+        let waiter = Arc::new(Waiter::new());
+        tables.close_wholly(4, &[]);
+        assert!(!tables.any());
+        tables.close_wholly(7, &[table(1)]);
+        let looks = Touches {
+            named: vec![table(1)],
+            ends: true,
+            ..Touches::default()
+        };
+        let streams = Touches {
+            streams: true,
+            ends: false,
+            ..looks.clone()
+        };
+        let rx = waits(&tables, &waiter, looks.clone(), LONG);
+        nothing_yet(&rx);
+        let now = |touches: &Touches| tables.wait(&waiter, touches, Instant::now() + LONG);
+        assert_eq!(now(&changes(&[2])), Passage::Free);
+        assert_eq!(now(&streams), Passage::Free);
+        tables.ends(7, 20);
+        assert_eq!(rx.recv_timeout(LONG), Ok(Passage::Behind(20)));
+        // Also who comes before that is finished.
+        assert_eq!(now(&looks), Passage::Behind(20));
+        assert_eq!(now(&changes(&[2])), Passage::Free);
+        tables.forget_ended(19);
+        assert_eq!(now(&looks), Passage::Behind(20));
+        tables.forget_ended(20);
+        assert!(!tables.any());
+        assert_eq!(now(&looks), Passage::Free);
+        // One that is rolled back leaves nothing behind.
+        tables.close_wholly(30, &[table(1)]);
+        tables.open(30);
+        assert!(!tables.any());
+        tables.close_wholly(40, &[table(1)]);
+        tables.send_on();
+        assert!(!tables.any());
     }
 
     #[test]

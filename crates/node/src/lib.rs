@@ -32,6 +32,7 @@ pub mod logbook;
 pub mod messages;
 pub mod node;
 pub mod options;
+mod parents;
 mod patience;
 mod quarantine;
 pub mod retention;

@@ -4,6 +4,7 @@ use bytes::BufMut;
 use hashbrown::HashTable;
 use twox_hash::XxHash3_64;
 
+use crate::aliases::aliases;
 use crate::key::{KeyHash, KeyType, Part, ROW_RAW_MAX};
 use crate::keys::{
     HEAD_DIGEST, HEAD_LEN_SHIFT, HEAD_MORE, HEAD_TYPE, KEYS_FORMAT, KEYS_VERSION, NAME_DIGEST,
@@ -114,6 +115,20 @@ impl KeyCollector {
             self.recount();
         }
         Ok(())
+    }
+
+    /// Adds a key of the server's, and the further names that its row needs so that a child
+    /// and its parent meet (`aliases.rs`).
+    pub fn add_names(&mut self, parts: &[&[u8]], key_type: KeyType) -> Result<(), EmptyKeyError> {
+        self.add(parts, key_type)?;
+        let [db, table, row] = *parts else {
+            return Ok(());
+        };
+        let mut added = Ok(());
+        aliases(row, key_type, |name| {
+            added = self.add(&[db, table, name], key_type);
+        });
+        added
     }
 
     /// How many distinct keys there are.

@@ -21,6 +21,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
+use crate::aliases::folded;
 use crate::key::{KeyHash, KeyType, Part, ROW_RAW_MAX};
 
 /// The only key format this build knows.
@@ -212,6 +213,11 @@ impl Keys {
         self.tables_if(|key| key.changes)
     }
 
+    /// The tables that stand for their rows, which were too many to list.
+    pub fn whole_tables(&self) -> Vec<KeyHash> {
+        self.tables_if(|key| key.whole_table)
+    }
+
     /// The tables in which keys are made or removed, in the order of the wire.
     pub fn made_tables(&self) -> Vec<Made> {
         let mut cursor = self.body();
@@ -241,6 +247,47 @@ impl Keys {
             }
         }
         tables
+    }
+
+    /// What it does in tables as far as foreign keys go, whose rows may have another name
+    /// there; in the order of the wire.
+    pub fn kinships(&self) -> Vec<Kinship> {
+        let mut cursor = self.body();
+        let mut found = Vec::new();
+        for _ in 0..self.groups {
+            let Ok(group) = cursor.group() else { break };
+            let mut kinship = Kinship {
+                table: KeyHash::ROOT,
+                changes: false,
+                by_index: false,
+                by_short: false,
+                unfolded: false,
+            };
+            for _ in 0..group.rows {
+                let Ok(row) = cursor.row() else { break };
+                let key_type = row_type(row);
+                let (index, folds) = match (Cursor { all: row, at: 0 }).part() {
+                    Ok((Part::Raw([index, short @ ..]), _)) => {
+                        let folds = short.len() == 4 && short.iter().any(|b| folded(*b) != *b);
+                        (*index, folds)
+                    }
+                    _ => (0, false),
+                };
+                kinship.changes |= key_type.changes();
+                if key_type == KeyType::Reference {
+                    kinship.by_index |= index != 0;
+                    kinship.by_short |= folds;
+                } else if key_type.changes() {
+                    kinship.unfolded |= folds;
+                }
+            }
+            if kinship.changes || kinship.by_index || kinship.by_short {
+                let names = group.names.into_iter();
+                kinship.table = names.fold(KeyHash::ROOT, KeyHash::child);
+                found.push(kinship);
+            }
+        }
+        found
     }
 
     /// The rows named, in the order of the wire; no whole tables, no prefixes.
@@ -326,6 +373,21 @@ pub struct Made {
     pub secondary: bool,
     /// One of them is of such an index for sure.
     pub surely: bool,
+}
+
+/// What a write set does in a table, as far as foreign keys go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kinship {
+    /// Which one.
+    pub table: KeyHash,
+    /// It changes rows there, key or not.
+    pub changes: bool,
+    /// It looks at rows there for a foreign key on another index than the primary one.
+    pub by_index: bool,
+    /// As that, by a key of four bytes that latin1_swedish_ci would change.
+    pub by_short: bool,
+    /// It changes a row that is named by such bytes.
+    pub unfolded: bool,
 }
 
 /// A row that a write set names.

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod aliases;
 mod arrival;
 mod chunks;
 mod codec;
@@ -28,5 +29,5 @@ pub use collector::{EmptyKeyError, KEY_ESCALATION_DEFAULT, KeyCollector};
 pub use flags::Flags;
 pub use ids::{ParseUuidError, Seqno, Uuid};
 pub use key::{KeyHash, KeyType, Part, ROW_RAW_MAX};
-pub use keys::{Expanded, KEYS_FORMAT, KEYS_VERSION, Key, Keys, KeysError, Made, RowKey};
+pub use keys::{Expanded, KEYS_FORMAT, KEYS_VERSION, Key, Keys, KeysError, Kinship, Made, RowKey};
 pub use payload::{Keeper, Kept, Payload};

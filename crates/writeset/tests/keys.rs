@@ -469,3 +469,32 @@ proptest! {
         prop_assert_eq!(rows, expected);
     }
 }
+
+#[test]
+fn a_row_that_has_two_names_is_added_by_both() {
+    let added = |names: bool, row: &[u8], key_type| {
+        let mut keys = KeyCollector::new();
+        let parts: [&[u8]; 3] = [b"d", b"t", row];
+        match names {
+            true => keys.add_names(&parts, key_type),
+            false => keys.add(&parts, key_type),
+        }
+        .expect("a key");
+        let mut rows: Vec<_> = carried(&keys).keys().rows();
+        rows.retain(|row| row.key_type == key_type);
+        rows.into_iter().map(|row| row.row).collect::<Vec<_>>()
+    };
+    // A UUID, as a child names its parent, and as that names itself.
+    let (child, parent) = (b"\0\x01abcdefghijklmno", b"\0\x01ABCDEFGHIJKLMNO");
+    let named = added(true, parent, Exclusive);
+    assert_eq!(named, added(false, parent, Exclusive));
+    assert!(!added(false, child, Reference).contains(&named[0]));
+    assert!(added(true, child, Reference).contains(&named[0]));
+    assert_eq!(added(true, child, Reference).len(), 2);
+    let mut keys = KeyCollector::new();
+    assert!(keys.add_names(&[], Exclusive).is_err());
+    keys.add_names(&[b"d"], Reference).expect("a key");
+    keys.add_names(&[b"d", b"t", child, child], Reference)
+        .expect("a key");
+    assert_eq!(keys.len(), 2);
+}

@@ -155,8 +155,106 @@ pub fn ranges(case: &mut Case) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Parents that a server names in two ways: where it names the row itself, and where a child
+/// names it. How such a key looks, and a value by chance.
+#[derive(Clone, Copy)]
+enum TwoNames {
+    Uuid,
+    Inet4,
+    Char,
+    AddedInPlace,
+    BesideLongPrimaryKey,
+}
+
+impl TwoNames {
+    const ALL: [TwoNames; 5] = [
+        TwoNames::Uuid,
+        TwoNames::Inet4,
+        TwoNames::Char,
+        TwoNames::AddedInPlace,
+        TwoNames::BesideLongPrimaryKey,
+    ];
+
+    /// The parent's and the child's table.
+    fn tables(self) -> [String; 2] {
+        let n = self as u8;
+        [format!("two_names_{n}"), format!("two_names_child_{n}")]
+    }
+
+    fn statements(self) -> Vec<String> {
+        let [parent, child] = self.tables();
+        let key = match self {
+            TwoNames::Uuid => "UUID",
+            TwoNames::Inet4 => "INET4",
+            TwoNames::Char => "CHAR(12) CHARACTER SET utf8mb4",
+            TwoNames::AddedInPlace | TwoNames::BesideLongPrimaryKey => "BIGINT",
+        };
+        let (columns, added) = match self {
+            TwoNames::AddedInPlace => (
+                "id BIGINT AUTO_INCREMENT PRIMARY KEY, KEY (n)",
+                Some(format!(
+                    "ALTER TABLE {parent} ADD UNIQUE KEY (k), ALGORITHM=INPLACE"
+                )),
+            ),
+            TwoNames::BesideLongPrimaryKey => (
+                "id BIGINT AUTO_INCREMENT, part INT NOT NULL DEFAULT 7, PRIMARY KEY (id, part), UNIQUE KEY (k)",
+                None,
+            ),
+            _ => ("PRIMARY KEY (k)", None),
+        };
+        let mut all = vec![format!(
+            "CREATE TABLE {parent} (k {key} NOT NULL, n INT NOT NULL DEFAULT 0, {columns})"
+        )];
+        all.extend(added);
+        all.push(format!(
+            "CREATE TABLE {child} (id BIGINT AUTO_INCREMENT PRIMARY KEY, k {key} NOT NULL, KEY (k), \
+             FOREIGN KEY (k) REFERENCES {parent} (k))"
+        ));
+        all
+    }
+
+    fn value(self, s: &mut Session) -> String {
+        let mut below = |bound| s.rng.below(bound);
+        match self {
+            TwoNames::Uuid => format!(
+                "'{:08x}-{:04x}-4{:03x}-8{:03x}-{:012x}'",
+                below(1 << 32),
+                below(1 << 16),
+                below(1 << 12),
+                below(1 << 12),
+                below(1 << 48)
+            ),
+            TwoNames::Inet4 => {
+                let [a, b, c, d] = [(); 4].map(|()| 1 + below(254));
+                format!("'{a}.{b}.{c}.{d}'")
+            }
+            TwoNames::Char => {
+                let letters = ['À', 'Ç', 'É', 'Í', 'Ñ', 'Ó', 'Ú', 'Ý'];
+                let word = (0..8).map(|_| letters[below(8) as usize]);
+                format!("'{}'", word.collect::<String>())
+            }
+            TwoNames::AddedInPlace | TwoNames::BesideLongPrimaryKey => below(1 << 62).to_string(),
+        }
+    }
+
+    /// A parent comes, then its child, each by itself; some of them go again.
+    fn come_and_go(self, s: &mut Session) -> load::Sql<()> {
+        let [parent, child] = self.tables();
+        let k = self.value(s);
+        s.exec(&format!("INSERT INTO {parent} (k) VALUES ({k})"))?;
+        s.exec(&format!("INSERT INTO {child} (k) VALUES ({k})"))?;
+        s.exec(&format!("UPDATE {parent} SET n = n + 1 WHERE k = {k}"))?;
+        if s.rng.chance(50) {
+            s.exec(&format!("DELETE FROM {child} WHERE k = {k}"))?;
+            s.exec(&format!("DELETE FROM {parent} WHERE k = {k}"))?;
+        }
+        Ok(())
+    }
+}
+
 /// Children are counted in their parent in the same transaction, while parents
-/// vanish, come back and change their id, cascading.
+/// vanish, come back and change their id, cascading. Beside it parents come and go whose
+/// rows have two names.
 pub fn foreign_keys(case: &mut Case) -> anyhow::Result<()> {
     const ALLOWED: &[u16] = &[DEADLOCK, RECORD_CHANGED, 1062, 1451, 1452];
     const PARENTS: u64 = 40;
@@ -169,9 +267,20 @@ pub fn foreign_keys(case: &mut Case) -> anyhow::Result<()> {
             "INSERT INTO parent SELECT seq, 0 FROM seq_1_to_40",
         ],
     )?;
+    let mut first = Session::open(&case.node(0), &case.db, 0)?;
+    for statement in TwoNames::ALL.iter().flat_map(|two| two.statements()) {
+        first.exec(&statement)?;
+    }
     let (mut writers, mut floors) = (Vec::new(), Floors::default());
     for client in 0..9 {
         let node = client % 3;
+        let families = floors.of(node, "families of two names");
+        writers.push(Writer::new(&case.node(node), move |s| {
+            let two = TwoNames::ALL[s.rng.below(5) as usize];
+            two.come_and_go(s)?;
+            families.one();
+            Ok(())
+        }));
         let [deleted, inserted, moved, born] = [
             "parents deleted",
             "parents inserted",

@@ -283,10 +283,11 @@ impl Node {
                 if !state.closes(id).is_empty() {
                     self.unique_tables.see(chunked.made());
                 }
-                self.closed.close(id, state.closes(id));
+                self.close_tables(state, &chunked);
             }
             ChunkPart::Data(_) => {}
-            ChunkPart::End | ChunkPart::Rollback => self.closed.open(id),
+            ChunkPart::End => self.closed.ends(id, seqno),
+            ChunkPart::Rollback => self.closed.open(id),
         }
         if first {
             let last_seen = chunked.write_set.header().last_seen;
@@ -393,7 +394,16 @@ impl Node {
     /// who comes from here on waits as on the others.
     pub(super) fn close_again(&self, state: &ClusterState) {
         for (chunked, _) in state.chunked() {
-            self.closed.close(chunked.id, state.closes(chunked.id));
+            self.close_tables(state, chunked);
+        }
+    }
+
+    /// `chunked` is open: who would fail by it waits.
+    fn close_tables(&self, state: &ClusterState, chunked: &Chunked) {
+        self.closed.close(chunked.id, state.closes(chunked.id));
+        if !self.is_own_origin(chunked.origin) {
+            let whole = chunked.write_set.keys().whole_tables();
+            self.closed.close_wholly(chunked.id, &whole);
         }
     }
 

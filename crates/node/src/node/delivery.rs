@@ -18,6 +18,7 @@ use super::{Delivered, Item, Node, Phase, lock};
 use crate::cluster::{ClusterState, ClusterView, Event, Member, MemberState};
 use crate::database::{View, ViewMember};
 use crate::messages::{LeaveReason, Need};
+use crate::parents::Parents;
 use crate::retention::Mark;
 use crate::spool::{PieceFiles, SPOOL_ABOVE};
 use crate::thinning;
@@ -76,6 +77,7 @@ struct Course {
     /// Nothing more is to be delivered to this node.
     ended: bool,
     uniques: Uniques,
+    parents: Parents,
     /// The last fragment that failed: its rollback frees rows, and whoever
     /// changes them next must come after it.
     failed_fragment: Seqno,
@@ -106,6 +108,7 @@ impl Node {
             found,
             ended: false,
             uniques: Uniques::telling(self.unique_tables.clone()),
+            parents: Parents::default(),
             failed_fragment: -1,
         };
         let at = course.state.position().seqno;
@@ -241,14 +244,15 @@ impl Node {
                     lock(&self.delivered).rollbacks_seen += 1;
                 }
                 // Local ones too: a remote one may have to wait for them.
-                let unique = match verdict.passed() {
+                let unseen = match verdict.passed() {
                     true => {
                         let released = self.gates.released();
-                        course.uniques.depends_on(seqno, &write_set, released)
+                        let unique = course.uniques.depends_on(seqno, &write_set, released);
+                        unique.max(course.parents.depends_on(seqno, &write_set, released))
                     }
                     false => -1,
                 };
-                let unique = unique.max(course.failed_fragment);
+                let unseen = unseen.max(course.failed_fragment);
                 let flags = write_set.header().flags;
                 if !verdict.passed() && flags.is_fragment() {
                     course.failed_fragment = seqno;
@@ -269,7 +273,7 @@ impl Node {
                     None => {
                         let passed = passed.is_some();
                         self.held_delivered(&course.state, (seqno, index), &write_set, passed);
-                        self.queue_write_set(seqno, &write_set, &verdict, unique, index);
+                        self.queue_write_set(seqno, &write_set, &verdict, unseen, index);
                     }
                 }
             }

@@ -51,7 +51,7 @@ impl Node {
     /// Adds a key.
     pub fn append_key(&self, trx: &Trx, parts: &[&[u8]], key_type: KeyType) -> Outcome {
         let mut body = trx.lock();
-        match body.keys.add(parts, key_type) {
+        match body.keys.add_names(parts, key_type) {
             Ok(()) => Outcome::Ok,
             Err(e) => {
                 // The server may go on all the same.
@@ -132,7 +132,7 @@ impl Node {
         }
         let (tag, sending) = loop {
             match self.wait_for_tables(trx) {
-                Passage::Free => {}
+                Passage::Free | Passage::Behind(_) => {}
                 Passage::Refused if self.serving() => return unsent(Outcome::TrxFail),
                 Passage::Refused | Passage::Interrupted => return unsent(Outcome::ConnFail),
             }
@@ -231,9 +231,20 @@ impl Node {
                 ends: body.ends(),
             }
         };
+        self.closed.forget_ended(self.gates.released());
         let deadline = Instant::now() + TABLE_PATIENCE;
         trx.waits_for_table.store(true, Relaxed);
-        let passage = self.closed.wait(&trx.waiter, &touches, deadline);
+        let mut passage = self.closed.wait(&trx.waiter, &touches, deadline);
+        if let Passage::Behind(end) = passage {
+            let released = self
+                .gates
+                .wait_released(end, &trx.waiter, true, Some(deadline));
+            passage = match released {
+                // Too late: it tries its luck.
+                Ok(()) | Err(WaitError::TimedOut) => Passage::Free,
+                Err(_) => Passage::Interrupted,
+            };
+        }
         trx.waits_for_table.store(false, Relaxed);
         passage
     }

@@ -14,14 +14,14 @@ use crate::spool::SPOOL_ABOVE;
 const QUEUE_BYTES_MAX: usize = 128 << 20;
 
 impl Node {
-    /// A write set that no client here waits for took its place: an applier gets it. On
-    /// the delivery thread.
+    /// A write set that no client here waits for took its place: an applier gets it, not before
+    /// `unseen`, which certification does not see. On the delivery thread.
     pub(super) fn queue_write_set(
         &self,
         seqno: Seqno,
         write_set: &WriteSet,
         verdict: &Verdict,
-        unique: Seqno,
+        unseen: Seqno,
         index: u64,
     ) {
         if self.setup.witness {
@@ -36,7 +36,7 @@ impl Node {
             // Nor ahead of a statement: the server maps tables that no key names (of a trigger that did
             // nothing), and a statement on one of these would wait for it, which waits for its turn.
             Verdict::Passed { depends_on } => {
-                let behind = unique
+                let behind = unseen
                     .max(*depends_on)
                     .max(self.newest_toi.load(Relaxed))
                     .min(seqno - 1);

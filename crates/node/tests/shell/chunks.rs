@@ -215,6 +215,32 @@ fn whoever_changes_one_of_its_rows_meanwhile_fails() {
 }
 
 #[test]
+fn who_uses_a_table_of_which_it_has_too_many_rows_waits_for_its_end() {
+    let options = format!("{PATIENT};dromon.key_escalation=50");
+    run(3, &options, LIMIT, |world| {
+        let (db, client) = begun(world);
+        let other = world.db(1);
+        world.until("db1 has it", || {
+            other.count("dromon_streamed_automatic") == 1
+        });
+        let mut next = other.begin();
+        next.put(row(500), 9).expect("a free row");
+        let next = commit(next);
+        // Its own node's clients met its locks.
+        assert!(db.set(row(600), 8).is_committed());
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!next.is_finished());
+        go_on(world);
+        assert!(end(client).is_committed());
+        assert!(end(next).is_committed());
+        nothing_open(world);
+        assert_eq!(other.count("local_cert_failures"), 0);
+        assert_eq!((db.read(row(1)), db.read(row(500))), (1, 9));
+        assert!(other.set(row(1), 3).is_committed(), "now it is closed");
+    });
+}
+
+#[test]
 fn a_statement_on_its_table_comes_first() {
     run(3, PATIENT, LIMIT, |world| {
         let (db, client) = begun(world);
