@@ -424,7 +424,7 @@ async fn new_raft(core: &Arc<Core>) -> Result<Raft, OrderError> {
         core.id,
         Arc::new(raft_config(&core.config)?),
         Clients(core.clone()),
-        RaftLog(core.storage.clone()),
+        RaftLog::new(core.storage.clone()),
         StateMachine(core.storage.clone()),
     )
     .await
