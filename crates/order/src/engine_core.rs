@@ -427,7 +427,8 @@ impl Core {
         let mut lease = lock(&self.lease);
         let was_out = lease.left(now).is_zero();
         // Never believe more than this node's own setting.
-        lease.promised(leadership, left.min(self.config.lease), now);
+        let left = left.min(self.config.lease);
+        lease.promised(leadership, left, now, self.config.heartbeat);
         if was_out && !lease.left(now).is_zero() {
             drop(lease);
             self.status_wake.notify_one();
