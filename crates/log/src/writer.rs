@@ -132,6 +132,11 @@ impl WriterHandle {
         }
     }
 
+    /// Whether it works on a thread of its own.
+    pub fn has_thread(&self) -> bool {
+        matches!(self.inner.mode, Mode::Thread { .. })
+    }
+
     /// Takes records that continue the log. They can be read when this returns; `done` is
     /// called when they are stable (memory mode: written), in the order of the appends.
     /// Waits while the queue is full. After an error nothing was taken, and `done` is not

@@ -424,7 +424,7 @@ async fn new_raft(core: &Arc<Core>) -> Result<Raft, OrderError> {
         core.id,
         Arc::new(raft_config(&core.config)?),
         Clients(core.clone()),
-        RaftLog(core.storage.clone()),
+        RaftLog::new(core.storage.clone()),
         StateMachine(core.storage.clone()),
     )
     .await
@@ -531,6 +531,9 @@ fn raft_config(c: &EngineConfig) -> Result<Config, OrderError> {
         // The newest commit is not always on disk, so a restarted leader must
         // be elected again.
         enable_leader_restore: Some(false),
+        // Whose disk lost what it had stored is sent it again, as by any later leader, and `went_back` says so. Without
+        // this the leader would ask for the same place for ever, and a member that lacks entries would keep its vote.
+        allow_log_reversion: Some(true),
         backoff: "200ms".to_owned(),
         ..Config::default()
     }

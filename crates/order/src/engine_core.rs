@@ -1,5 +1,6 @@
 //! What the tasks of one engine share.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +26,9 @@ use crate::types::{
 };
 use crate::whereabouts::Whereabouts;
 
+/// That a member's log went back is told once within this time.
+const TOLD_BACK: Duration = Duration::from_secs(60);
+
 /// An answer to an append, on its way to the session that waits for it.
 pub(crate) type AppendAnswer = (u64, StreamAppendResult<TypeConfig>);
 
@@ -44,6 +48,8 @@ pub(crate) struct Core {
     confirm: Mutex<Confirm>,
     /// A member has accepted an append.
     accepted: Notify,
+    /// When the node was told that these members' logs went back.
+    told_back: Mutex<BTreeMap<RaftId, Duration>>,
     pub reads: Mutex<Vec<PendingRead>>,
     pub reads_wake: Notify,
     pub desired: Mutex<BTreeMap<RaftId, Desired>>,
@@ -178,6 +184,7 @@ impl Core {
             waiting: Mutex::default(),
             confirm: Mutex::default(),
             accepted: Notify::new(),
+            told_back: Mutex::default(),
             reads: Mutex::default(),
             reads_wake: Notify::new(),
             desired: Mutex::default(),
@@ -420,7 +427,8 @@ impl Core {
         let mut lease = lock(&self.lease);
         let was_out = lease.left(now).is_zero();
         // Never believe more than this node's own setting.
-        lease.promised(leadership, left.min(self.config.lease), now);
+        let left = left.min(self.config.lease);
+        lease.promised(leadership, left, now, self.config.heartbeat);
         if was_out && !lease.left(now).is_zero() {
             drop(lease);
             self.status_wake.notify_one();
@@ -565,6 +573,29 @@ impl Core {
     pub fn accepted(&self, member: RaftId, term: u64, mark: Question) {
         lock(&self.confirm).accepted(member, term, mark);
         self.accepted.notify_waiters();
+    }
+
+    /// `member` says to a leader of `term` that it has not got the entry at `index`. If it had said before that it is
+    /// stored, the node is told, once in a while.
+    pub fn lacks(&self, member: RaftId, term: u64, index: u64) {
+        let Some(raft) = self.raft() else { return };
+        let had = {
+            let metrics = raft.metrics();
+            let m = metrics.borrow_watched();
+            let matched = m.replication.as_ref().and_then(|r| r.get(&member));
+            m.current_term == term && matched.copied().flatten().is_some_and(|l| l.index >= index)
+        };
+        if !had {
+            return;
+        }
+        let now = self.now();
+        let mut told = lock(&self.told_back);
+        told.retain(|_, at| now < *at + TOLD_BACK);
+        if let Entry::Vacant(e) = told.entry(member) {
+            e.insert(now);
+            drop(told);
+            self.handler.went_back(member, index);
+        }
     }
 
     /// Ends when a majority has followed this node in `term` since `question`.

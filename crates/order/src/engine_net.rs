@@ -399,6 +399,9 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Session<S> {
         if !matches!(result, Err(StreamAppendError::HigherVote(_))) {
             self.core.accepted(self.to, made.term, made.mark);
         }
+        if let Err(StreamAppendError::Conflict(at)) = &result {
+            self.core.lacks(self.to, made.term, at.index);
+        }
         let end = matches!(
             result,
             Err(StreamAppendError::Conflict(_) | StreamAppendError::HigherVote(_))

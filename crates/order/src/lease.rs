@@ -10,21 +10,57 @@
 use std::time::Duration;
 
 /// A follower's view of the lease. Times are since any fixed moment.
+///
+/// A process that stood still (SIGSTOP, a virtual machine) finds in its sockets what its leader said meanwhile, all at
+/// once, and nothing in it says how old it is. So when a lease has run out, the same leader's word renews it only if it
+/// goes on for [`APART`] of a heartbeat: what is found lies closer together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lease {
     /// Term and leader of the newest leadership heard of.
     leadership: (u64, u64),
+    /// The newest one whose promise counted.
+    counted: (u64, u64),
     until: Duration,
+    /// The first promise that came since it ran out, and the last one.
+    since: Option<(Duration, Duration)>,
 }
+
+/// See [`Lease`].
+const APART: f64 = 0.5;
+/// After a silence of so many heartbeats it begins again.
+const GAP: u32 = 4;
 
 impl Lease {
     /// A leader of `leadership` (term, id) promised `left` at `now`. Promises
     /// of older leaderships do not count.
-    pub fn promised(&mut self, leadership: (u64, u64), left: Duration, now: Duration) {
+    pub fn promised(
+        &mut self,
+        leadership: (u64, u64),
+        left: Duration,
+        now: Duration,
+        heartbeat: Duration,
+    ) {
         if leadership < self.leadership {
             return;
         }
         self.leadership = leadership;
+        if left.is_zero() {
+            return;
+        }
+        // That of another leadership is new at least since then.
+        if now >= self.until && leadership == self.counted {
+            let first = match self.since {
+                // Who stood still again begins again.
+                Some((first, last)) if now < last + heartbeat * GAP => first,
+                _ => now,
+            };
+            self.since = Some((first, now));
+            if now - first < heartbeat.mul_f64(APART) {
+                return;
+            }
+        }
+        self.since = None;
+        self.counted = leadership;
         self.until = self.until.max(now + left);
     }
 
@@ -42,14 +78,16 @@ mod tests {
         Duration::from_millis(n)
     }
 
+    const HEARTBEAT: Duration = ms(20);
+
     #[test]
     fn runs_out_and_is_renewed() {
         let mut l = Lease::default();
         assert_eq!(l.left(ms(0)), ms(0));
-        l.promised((1, 7), ms(100), ms(50));
+        l.promised((1, 7), ms(100), ms(50), HEARTBEAT);
         assert_eq!(l.left(ms(60)), ms(90));
         // A frame that was longer under way promises less; the longer one holds.
-        l.promised((1, 7), ms(10), ms(61));
+        l.promised((1, 7), ms(10), ms(61), HEARTBEAT);
         assert_eq!(l.left(ms(61)), ms(89));
         assert_eq!(l.left(ms(150)), ms(0));
     }
@@ -57,8 +95,49 @@ mod tests {
     #[test]
     fn an_old_leader_promises_nothing() {
         let mut l = Lease::default();
-        l.promised((2, 7), ms(10), ms(0));
-        l.promised((1, 9), ms(1000), ms(0));
+        l.promised((2, 7), ms(10), ms(0), HEARTBEAT);
+        l.promised((1, 9), ms(1000), ms(0), HEARTBEAT);
         assert_eq!(l.left(ms(20)), ms(0));
+    }
+
+    #[test]
+    fn what_waited_in_a_socket_renews_nothing() {
+        let mut l = Lease::default();
+        l.promised((1, 7), ms(90), ms(0), HEARTBEAT);
+        for stood in [1_000, 5_000] {
+            // All of it comes within less than half a heartbeat.
+            for i in 0..stood / 20 {
+                let now = ms(stood) + ms(9) * i as u32 / (stood / 20) as u32;
+                l.promised((1, 7), ms(90), now, HEARTBEAT);
+                assert_eq!(l.left(now), ms(0));
+            }
+        }
+        // The leader is there, and busy: it promises with each append.
+        for now in 5_009..5_010 {
+            l.promised((1, 7), ms(90), ms(now), HEARTBEAT);
+            assert_eq!(l.left(ms(now)), ms(0));
+        }
+        l.promised((1, 7), ms(90), ms(5_010), HEARTBEAT);
+        assert_eq!(l.left(ms(5_010)), ms(90));
+    }
+
+    #[test]
+    fn a_new_leader_need_not_say_it_twice() {
+        let mut l = Lease::default();
+        l.promised((1, 7), ms(90), ms(0), HEARTBEAT);
+        // It has no majority yet.
+        l.promised((2, 8), ms(0), ms(500), HEARTBEAT);
+        assert_eq!(l.left(ms(500)), ms(0));
+        l.promised((2, 8), ms(90), ms(501), HEARTBEAT);
+        assert_eq!(l.left(ms(501)), ms(90));
+    }
+
+    #[test]
+    fn heartbeats_of_which_some_are_lost_renew_it() {
+        let mut l = Lease::default();
+        l.promised((1, 7), ms(90), ms(0), HEARTBEAT);
+        l.promised((1, 7), ms(90), ms(1_000), HEARTBEAT);
+        l.promised((1, 7), ms(90), ms(1_070), HEARTBEAT);
+        assert_eq!(l.left(ms(1_070)), ms(90));
     }
 }

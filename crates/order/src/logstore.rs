@@ -37,6 +37,9 @@ pub enum WriteOp {
 /// Called once when an operation is done, on any thread: must be quick.
 pub type WriteDone = Box<dyn FnOnce(io::Result<()>) + Send>;
 
+/// Called once with what was read, on any thread: must be quick.
+pub type ReadDone = Box<dyn FnOnce(io::Result<Vec<Record>>) + Send>;
+
 /// A log as the engine uses it.
 ///
 /// After a failed write every later one fails too.
@@ -59,6 +62,12 @@ pub trait LogStore: Send + Sync + 'static {
     /// Reads records from the start of `range` on, all that there are in it or
     /// at least one, stopping after about `max_bytes`.
     fn read(&self, range: RangeInclusive<u64>, max_bytes: usize) -> io::Result<Vec<Record>>;
+
+    /// The same for a caller that must not wait for the disk: `done` is called at once, or later by somebody who waits
+    /// instead.
+    fn read_then(&self, range: RangeInclusive<u64>, max_bytes: usize, done: ReadDone) {
+        done(self.read(range, max_bytes));
+    }
 
     /// The small state saved last; `None` if there never was one.
     fn load_meta(&self) -> io::Result<Option<Bytes>>;

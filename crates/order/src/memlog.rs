@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use dromon_log::LogError;
 
-use crate::logstore::{LogStore, Record, WriteDone, WriteOp};
+use crate::logstore::{LogStore, ReadDone, Record, WriteDone, WriteOp};
 
 /// See the module's words.
 #[derive(Default)]
@@ -19,7 +19,12 @@ pub struct MemLog {
     state: Mutex<State>,
     /// Who is not told of what was written, while it hangs.
     hanging: Mutex<Option<Vec<Untold>>>,
+    /// Reads that nobody is to wait for, while they stall.
+    stalled: Mutex<Option<Vec<Unread>>>,
 }
+
+/// What is to be read, and who is to be told.
+type Unread = (RangeInclusive<u64>, usize, ReadDone);
 
 /// Who is to be told what.
 type Untold = (WriteDone, io::Result<()>);
@@ -78,6 +83,23 @@ impl MemLog {
         }
     }
 
+    /// From now on what [`LogStore::read_then`] is asked for is not read, as on a disk that stalls. In turn all of it is.
+    pub fn stall_reads(&self, stalls: bool) {
+        let left = {
+            let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *stalled, stalls.then(Vec::new))
+        };
+        for (range, max_bytes, done) in left.into_iter().flatten() {
+            done(self.read(range, max_bytes));
+        }
+    }
+
+    /// How many reads stall.
+    pub fn stalled_reads(&self) -> usize {
+        let stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        stalled.as_ref().map_or(0, Vec::len)
+    }
+
     /// Bytes of all records.
     pub fn bytes(&self) -> usize {
         self.lock().records.iter().map(|r| r.body.len()).sum()
@@ -88,6 +110,7 @@ impl MemLog {
         MemLog {
             state: Mutex::new(self.lock().clone()),
             hanging: Mutex::default(),
+            stalled: Mutex::default(),
         }
     }
 
@@ -204,6 +227,15 @@ impl LogStore for MemLog {
             out.push(r.clone());
         }
         Ok(out)
+    }
+
+    fn read_then(&self, range: RangeInclusive<u64>, max_bytes: usize, done: ReadDone) {
+        let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waiting) = stalled.as_mut() {
+            return waiting.push((range, max_bytes, done));
+        }
+        drop(stalled);
+        done(self.read(range, max_bytes));
     }
 
     fn load_meta(&self) -> io::Result<Option<Bytes>> {

@@ -12,6 +12,7 @@
 //! costs no memory and nothing ever waits for it.
 
 mod raft_traits;
+mod reading;
 mod unreadable;
 
 use unreadable::Unreadable;
@@ -522,70 +523,6 @@ impl Storage {
         Ok(Some(at))
     }
 
-    /// Entries `from..=to`, at least one if there is one, about `max_bytes`.
-    fn read(&self, from: u64, to: u64, max_bytes: usize) -> io::Result<Vec<RaftEntry>> {
-        let mut out = Vec::new();
-        let mut bytes = 0;
-        let mut at = from;
-        while at <= to {
-            {
-                let s = self.lock();
-                let tail_first = s.tail.front().map_or(u64::MAX, |e| e.log_id.index);
-                if at >= tail_first {
-                    // A leader that was deposed may ask for what was cut off meanwhile.
-                    let skipped = s.tail.len().min((at - tail_first) as usize);
-                    for e in s.tail.range(skipped..) {
-                        if e.log_id.index > to {
-                            break;
-                        }
-                        bytes += weight(e);
-                        if !out.is_empty() && bytes > max_bytes {
-                            break;
-                        }
-                        out.push(e.clone());
-                    }
-                    break;
-                }
-            }
-            let batch = read_store(&self.store, at, to, max_bytes.saturating_sub(bytes))?;
-            let Some(last) = batch.last() else { break };
-            at = last.log_id.index + 1;
-            bytes += batch.iter().map(weight).sum::<usize>();
-            out.extend(batch);
-            if bytes >= max_bytes {
-                break;
-            }
-        }
-        Ok(out)
-    }
-
-    /// What another member needs next. Of what cannot be read nothing, which the library takes for a heartbeat, and asks
-    /// again some milliseconds later: an error would end this engine, which lacks nothing itself.
-    fn read_for_others(&self, from: u64, to: u64) -> Vec<RaftEntry> {
-        let found = self.read(from, to, READ_BYTES);
-        // What lies before the damage can be sent.
-        let found = found.or_else(|_| self.read(from, from, READ_BYTES));
-        match found {
-            Ok(entries) => {
-                self.unreadable.was_read(from);
-                entries
-            }
-            Err(e) => {
-                self.unreadable.failed(from, e.to_string());
-                Vec::new()
-            }
-        }
-    }
-
-    /// The last entry that others need and that is lost, and why.
-    pub fn lost_entry(&self) -> Option<(u64, String)> {
-        let (index, why, again) = self.unreadable.lost()?;
-        if again && !self.read_for_others(index, index).is_empty() {
-            return None;
-        }
-        Some((index, why))
-    }
-
     /// What others need and cannot be sent.
     pub fn unreadable(&self) -> &Unreadable {
         &self.unreadable
@@ -781,7 +718,11 @@ pub(crate) fn read_store(
     to: u64,
     max_bytes: usize,
 ) -> io::Result<Vec<RaftEntry>> {
-    let records = store.read(from..=to, max_bytes)?;
+    to_entries(store.read(from..=to, max_bytes)?, from)
+}
+
+/// What was read from `from` on.
+fn to_entries(records: Vec<Record>, from: u64) -> io::Result<Vec<RaftEntry>> {
     let mut out = Vec::with_capacity(records.len());
     for (r, expected) in records.into_iter().zip(from..) {
         if r.index != expected {

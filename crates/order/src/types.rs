@@ -666,6 +666,10 @@ pub trait NodeHandler: Send + Sync {
     /// ([`Order::propose_checked`]): it is not ordered, now or later. Must not wait.
     fn spoilt(&self, _kind: u8, _tag: u64) {}
 
+    /// This node leads, and `member` has not got entry `index` any more, which it had said was
+    /// stored: its disk lost it, or its log was put back from a copy. It is sent again what it lacks.
+    fn went_back(&self, _member: RaftId, _index: u64) {}
+
     /// The status changed in something else than counters and times.
     fn status(&self, status: &OrderStatus);
 

@@ -136,6 +136,12 @@ impl NodeHandler for Handler {
         }
     }
 
+    fn went_back(&self, member: RaftId, index: u64) {
+        if let Some(node) = self.node.upgrade() {
+            node.member_went_back(member, index);
+        }
+    }
+
     fn position_lost(&self) {
         if let Some(node) = self.node.upgrade() {
             node.log_is_gone();
@@ -240,6 +246,23 @@ impl Node {
             && configs
                 .iter()
                 .all(|voters| 2 * voters.iter().filter(heard).count() > voters.len())
+    }
+
+    /// On the engine's thread.
+    fn member_went_back(&self, member: RaftId, index: u64) {
+        let named = {
+            let shared = self.shared();
+            let members = shared.view.iter().flat_map(|v| &v.members);
+            let found = members.into_iter().find(|m| m.raft_id == member);
+            found.map_or_else(|| format!("{member:x}"), |m| m.name.clone())
+        };
+        self.warn(&format!(
+            "the log of {named} went back in time: it lacks entry {index} and what follows, which it had said was stored. Its disk \
+             lost that (a write cache that does not survive a power cut?), or its files were put back from an older copy. \
+             It is sent all of it again now, and nothing acknowledged is lost as long as this node, which leads, lives until \
+             then. But what a majority had stored was on one node less than that: check the disk there, and let the node \
+             join anew, without its dromon-*.log, if this is seen again"
+        ));
     }
 
     fn maybe_seek(&self, lost_for: Option<Duration>) {

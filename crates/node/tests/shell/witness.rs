@@ -114,6 +114,32 @@ fn each_of_the_three_dies_and_comes_back() {
     });
 }
 
+/// Of two voters none can be put out. The one that leads stays, and says what happened.
+#[test]
+fn a_log_that_went_back_in_time_is_sent_again_what_it_lost() {
+    run(1, QUICK, LIMIT, |world| {
+        world.join_witness(W);
+        world.voters(2);
+        let one = world.db(1);
+        assert!(one.set(row(1), 1).is_committed());
+        let older = world.copy_log(W);
+        for value in 2..10 {
+            assert!(one.set(row(1), value).is_committed());
+        }
+        world.until("the one with data leads", || world.leader(&one) == 1);
+        world.crash_witness(W);
+        world.put_log(W, older);
+        world.restart_witness(W);
+        world.until("it is told", || {
+            world
+                .report
+                .times(&one.name, "went back in time: it lacks entry")
+                == 1
+        });
+        assert!(one.set(row(1), 10).is_committed());
+    });
+}
+
 /// Two witnesses are a majority without the only one that has data; without it
 /// there is nothing to go on with.
 #[test]

@@ -21,9 +21,22 @@ use crate::types::RaftId;
 
 use super::{READ_BYTES, Storage, to_record, weight};
 
-/// The library's handle to the log.
+/// The library's handle to the log. Each run of appends to a member has one of its own.
 #[derive(Clone)]
-pub(crate) struct RaftLog(pub Arc<Storage>);
+pub(crate) struct RaftLog {
+    storage: Arc<Storage>,
+    /// What follows the entries that were read last for a member.
+    next: Option<u64>,
+}
+
+impl RaftLog {
+    pub fn new(storage: Arc<Storage>) -> Self {
+        RaftLog {
+            storage,
+            next: None,
+        }
+    }
+}
 
 impl RaftLogReader<TypeConfig> for RaftLog {
     async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
@@ -31,7 +44,7 @@ impl RaftLogReader<TypeConfig> for RaftLog {
         range: RB,
     ) -> io::Result<Vec<RaftEntry>> {
         let (from, to) = inclusive(&range);
-        self.0.read(from, to, usize::MAX)
+        self.storage.read_aside(from, to, usize::MAX).await
     }
 
     async fn limited_get_log_entries(
@@ -39,7 +52,14 @@ impl RaftLogReader<TypeConfig> for RaftLog {
         start: u64,
         end: u64,
     ) -> io::Result<Vec<RaftEntry>> {
-        Ok(self.0.read_for_others(start, end.saturating_sub(1)))
+        // A new leader looks by halves where the member is: what is read for such a question, and is not in memory, is one
+        // entry, since most of the answers are no.
+        let goes_on = self.next == Some(start) || self.storage.in_tail(start);
+        let max_bytes = if goes_on { READ_BYTES } else { 0 };
+        let to = end.saturating_sub(1);
+        let found = self.storage.read_for_others(start, to, max_bytes).await;
+        self.next = found.last().map(|e| e.log_id.index + 1);
+        Ok(found)
     }
 
     async fn entries_stream<RB>(
@@ -51,7 +71,7 @@ impl RaftLogReader<TypeConfig> for RaftLog {
     {
         // A batch at a time: the range can be all of a long log.
         let (from, to) = inclusive(&range);
-        let storage = self.0.clone();
+        let storage = self.storage.clone();
         stream::unfold(from, move |at| {
             let storage = storage.clone();
             async move {
@@ -62,7 +82,7 @@ impl RaftLogReader<TypeConfig> for RaftLog {
                 if at > from {
                     tokio::task::yield_now().await;
                 }
-                let batch = match storage.read(at, to, READ_BYTES) {
+                let batch = match storage.read_aside(at, to, READ_BYTES).await {
                     Ok(batch) if batch.is_empty() => {
                         vec![Err(io::Error::other(format!("entry {at} is missing")))]
                     }
@@ -80,7 +100,7 @@ impl RaftLogReader<TypeConfig> for RaftLog {
     }
 
     async fn read_vote(&mut self) -> io::Result<Option<RaftVote>> {
-        Ok(self.0.lock().meta.vote)
+        Ok(self.storage.lock().meta.vote)
     }
 }
 
@@ -103,7 +123,7 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
     type LogReader = Self;
 
     async fn get_log_state(&mut self) -> io::Result<LogState<TypeConfig>> {
-        let s = self.0.lock();
+        let s = self.storage.lock();
         Ok(LogState {
             last_purged_log_id: s.meta.purged,
             last_log_id: Some(s.last),
@@ -115,15 +135,15 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
     }
 
     async fn save_vote(&mut self, vote: &RaftVote) -> io::Result<()> {
-        self.0.lock().meta.vote = Some(*vote);
-        let meta = self.0.meta_to_save();
-        self.0.submit(WriteOp::SaveMeta(meta)).await
+        self.storage.lock().meta.vote = Some(*vote);
+        let meta = self.storage.meta_to_save();
+        self.storage.submit(WriteOp::SaveMeta(meta)).await
     }
 
     async fn save_committed(&mut self, committed: Option<RaftLogId>) -> io::Result<()> {
         // Saved along with the next vote and at a clean stop: an fsync for each
         // commit would double the cost, and after a crash the leader tells.
-        let mut s = self.0.lock();
+        let mut s = self.storage.lock();
         if let Some(c) = committed
             && c.index <= s.durable
         {
@@ -133,7 +153,7 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
     }
 
     async fn read_committed(&mut self) -> io::Result<Option<RaftLogId>> {
-        let s = self.0.lock();
+        let s = self.storage.lock();
         Ok(s.meta.committed.filter(|c| *c <= s.last))
     }
 
@@ -145,7 +165,7 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
         let mut records = Vec::new();
         let mut bytes = 0;
         let last = {
-            let mut s = self.0.lock();
+            let mut s = self.storage.lock();
             for e in entries {
                 records.push(to_record(&e));
                 s.last = e.log_id;
@@ -154,15 +174,15 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
             }
             s.tail_bytes += bytes;
             s.unstored += bytes;
-            while s.tail_bytes > self.0.tail_max
+            while s.tail_bytes > self.storage.tail_max
                 && let Some(gone) = s.tail.pop_front()
             {
                 s.tail_bytes -= weight(&gone);
             }
             s.last.index
         };
-        let storage = self.0.clone();
-        self.0.store.submit(
+        let storage = self.storage.clone();
+        self.storage.store.submit(
             WriteOp::Append(records),
             Box::new(move |result| {
                 storage.not_unstored(bytes);
@@ -178,7 +198,7 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
     async fn truncate_after(&mut self, last: Option<RaftLogId>) -> io::Result<()> {
         let next = last.map_or(0, |l| l.index + 1);
         {
-            let mut s = self.0.lock();
+            let mut s = self.storage.lock();
             if let Some(last) = last {
                 s.last = last;
             }
@@ -190,15 +210,15 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
                 s.tail_bytes -= weight(&e);
             }
         }
-        self.0.submit(WriteOp::TruncateFrom(next)).await?;
-        let mut s = self.0.lock();
+        self.storage.submit(WriteOp::TruncateFrom(next)).await?;
+        let mut s = self.storage.lock();
         s.durable = s.durable.min(next.saturating_sub(1));
         Ok(())
     }
 
     async fn purge(&mut self, upto: RaftLogId) -> io::Result<()> {
         {
-            let mut s = self.0.lock();
+            let mut s = self.storage.lock();
             s.meta.purged = s.meta.purged.max(Some(upto));
             if s.last < upto {
                 s.last = upto;
@@ -210,11 +230,11 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
                 }
             }
         }
-        self.0.unreadable().purged(upto.index);
+        self.storage.unreadable().purged(upto.index);
         // First the mark, then the deed: what is below the mark is not read again.
-        let meta = self.0.meta_to_save();
-        self.0.submit(WriteOp::SaveMeta(meta)).await?;
-        self.0.submit(WriteOp::PurgeTo(upto.index)).await
+        let meta = self.storage.meta_to_save();
+        self.storage.submit(WriteOp::SaveMeta(meta)).await?;
+        self.storage.submit(WriteOp::PurgeTo(upto.index)).await
     }
 }
 

@@ -1,6 +1,8 @@
 //! How logs are opened and looked into.
 
 use super::*;
+use futures_util::FutureExt;
+use openraft::storage::RaftLogReader;
 use std::collections::BTreeSet;
 
 /// How it was kept decides, not how it would be from now on.
@@ -264,4 +266,43 @@ fn the_last_incarnation_is_followed_by_none() {
             "not before the end"
         );
     }
+}
+
+/// Of most questions of a search by halves nothing is needed but the answer; where it ends the rest follows.
+#[test]
+fn what_is_read_for_a_search_is_one_entry() {
+    let store: Arc<dyn LogStore> = Arc::new(crate::memlog::MemLog::new());
+    let open = |start| {
+        let opened = Storage::open(
+            store.clone(),
+            &start,
+            (7, true),
+            "a:1",
+            1 << 20,
+            Box::new(|_| {}),
+        );
+        opened.expect("a log")
+    };
+    let genesis = Bytes::from_static(b"g");
+    open(Start::Bootstrap {
+        genesis,
+        after: None,
+    });
+    let record = |index| Record {
+        index,
+        term: 1,
+        leader: 7,
+        body: encode_payload(&EntryPayload::Blank),
+    };
+    let written = wait_for(&store, WriteOp::Append((1..=100).map(record).collect()));
+    written.expect("they follow");
+    let mut log = RaftLog::new(open(Start::Resume));
+    let mut read = |from| {
+        let found = log.limited_get_log_entries(from, 101).now_or_never();
+        let found = found.expect("at once").expect("it can be read");
+        assert_eq!(found[0].log_id.index, from);
+        found.len()
+    };
+    assert_eq!([read(50), read(25), read(37)], [1, 1, 1]);
+    assert_eq!([read(38), read(80), read(81)], [63, 1, 20]);
 }

@@ -106,6 +106,8 @@ struct Inner {
     sequencer: Sequencer,
     heard: Vec<(RaftId, String)>,
     position_lost: bool,
+    /// Members of which it was told that their logs went back.
+    went_back: Vec<RaftId>,
     last: u64,
     /// The node takes nothing from the engine.
     held: bool,
@@ -149,6 +151,10 @@ impl NodeHandler for Notes {
 
     fn position_lost(&self) {
         self.inner.lock().unwrap().position_lost = true;
+    }
+
+    fn went_back(&self, member: RaftId, _: u64) {
+        self.inner.lock().unwrap().went_back.push(member);
     }
 }
 
@@ -435,6 +441,10 @@ impl World {
 
     pub fn position_lost(&self, id: RaftId) -> bool {
         self.node(id).notes.inner.lock().unwrap().position_lost
+    }
+
+    pub fn went_back(&self, id: RaftId) -> Vec<RaftId> {
+        self.node(id).notes.inner.lock().unwrap().went_back.clone()
     }
 
     pub fn bodies(&self, id: RaftId) -> Vec<Bytes> {
