@@ -115,7 +115,11 @@ impl Node {
         lock(&self.delivered).sums.push(at, course.state.sum());
         self.restore_streams(&course.state);
         if let Some((from, to)) = again {
-            self.deliver_again(order, &mut course, from, to);
+            if !self.deliver_again(order, &mut course, from, to) {
+                // What follows means nothing to who lacks that.
+                order.stand_down();
+                return;
+            }
             // They lie before the newest checkpoint.
             course.bytes = bytes;
         }
@@ -146,16 +150,19 @@ impl Node {
     }
 
     /// Delivers entries that the newest checkpoint contains already, because
-    /// the database does not.
+    /// the database does not. False: not all of them.
     fn deliver_again(
         self: &Arc<Self>,
         order: &Arc<dyn Order>,
         course: &mut Course,
         from: u64,
         to: u64,
-    ) {
+    ) -> bool {
         let mut next = from;
         while next <= to {
+            if lock(&self.delivered).stopped {
+                return false;
+            }
             match order.read_log(next, to, 4 << 20) {
                 Ok(entries) if !entries.is_empty() => {
                     for entry in &entries {
@@ -163,15 +170,16 @@ impl Node {
                         self.deliver_one(order, course, entry);
                     }
                 }
-                Ok(_) => return,
+                Ok(_) => break,
                 Err(e) => {
                     self.inconsistent(&format!(
                         "the own log cannot be read again from index {next}: {e}"
                     ));
-                    return;
+                    return false;
                 }
             }
         }
+        !course.ended
     }
 
     fn deliver_one(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dromon_gates::Seqno;
 use dromon_order::OrderError;
@@ -41,23 +41,18 @@ impl Shared {
 }
 
 impl OwnBallots {
-    /// Takes what is asked, and was finished without complaint where `released` is: each with the answer. Of what was
-    /// given up this node has no word of its own: it has neither its success nor its failure, and agrees with
+    /// Takes what is asked, and was finished where `released` is: each with the answer. What failed here has its ballot
+    /// mostly; not where this node was alone then. Of what was given up this node has no word of its own: it has neither its success nor its failure, and agrees with
     /// those who have if `yields`.
     fn finished(&mut self, released: Seqno, yields: bool) -> Vec<(Seqno, u64)> {
         let later = self.asked.split_off(&(released + 1));
         let asked = std::mem::replace(&mut self.asked, later);
-        // What failed here has its ballot.
-        let failed = &self.failed;
-        (asked.into_iter())
-            .filter(|(seqno, _)| !failed.contains_key(seqno))
-            .map(
-                |(seqno, digest)| match yields && self.given_up.contains(&seqno) {
-                    true => (seqno, digest),
-                    false => (seqno, 0),
-                },
-            )
-            .collect()
+        let answer = |(seqno, digest)| match self.failed.get(&seqno) {
+            Some(own) => (seqno, *own),
+            None if yields && self.given_up.contains(&seqno) => (seqno, digest),
+            None => (seqno, 0),
+        };
+        asked.into_iter().map(answer).collect()
     }
 
     /// A fragment at `seqno` is rolled back here instead.
@@ -68,6 +63,10 @@ impl OwnBallots {
         }
     }
 }
+
+/// After so long it is said whom a vote waits for, and then as often as this.
+const VOTE_LONG: Duration = Duration::from_secs(10);
+const VOTE_AGAIN: Duration = Duration::from_secs(60);
 
 /// Outcomes of votes that are kept when they are through.
 const VOTES_KEPT: usize = 1024;
@@ -221,6 +220,15 @@ impl Node {
         if alone {
             // Of a vote before a crash this node hears once more.
             self.own_failed(seqno, digest);
+            if statement {
+                // Who comes back by the log is to know that it failed here, and why. Of rows others have more.
+                let ballot = encode(&Control::Vote {
+                    uuid,
+                    seqno,
+                    digest,
+                });
+                let _ = self.order().map(|o| o.propose(kind::CONTROL, 0, ballot));
+            }
             if !statement && !had_failed {
                 self.tell_uncompared(seqno, text);
             }
@@ -311,13 +319,38 @@ impl Node {
         Outcome::NodeFail
     }
 
+    /// Who may be what a vote waits for, and what that means.
+    fn tell_vote_waits(&self, seqno: Seqno) {
+        let shared = self.shared();
+        let members = shared.view.iter().flat_map(|v| &v.members);
+        let counts = members.filter(|m| m.complete && !m.witness && m.uuid != shared.uuid);
+        let others: Vec<String> = counts
+            .map(|m| format!("{} ({:?})", m.name, m.state))
+            .collect();
+        drop(shared);
+        self.warn(&format!(
+            "what failed here at seqno {seqno} waits for the other members' word whether it did there, and commits on this \
+             node wait behind it: {}. One that is paused (FLUSH TABLES WITH READ LOCK, a backup, a copy that it gives, RSU) \
+             says so when that ends. To go on before that, end it there, or stop that node",
+            others.join(", ")
+        ));
+    }
+
     /// Waits for what the members decide. Without a majority nobody decides: that comes when it is back, in the
     /// same order. `None`: this node hears no more of it.
     fn wait_vote(&self, seqno: Seqno) -> Option<u64> {
         let mut votes = lock(&self.votes);
+        let mut tell_at = Instant::now() + VOTE_LONG;
         loop {
             if let Some(winner) = votes.get(&seqno) {
                 return Some(*winner);
+            }
+            if Instant::now() >= tell_at {
+                tell_at = Instant::now() + VOTE_AGAIN;
+                drop(votes);
+                self.tell_vote_waits(seqno);
+                votes = lock(&self.votes);
+                continue;
             }
             let wait = self
                 .vote_decided
@@ -435,12 +468,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_is_answered_once_when_it_is_finished_and_has_not_failed() {
+    fn what_is_asked_is_answered_once_when_it_is_finished() {
         let mut own = OwnBallots::default();
         own.asked.extend([(4, 7), (5, 7), (6, 7), (8, 7)]);
-        own.failed.insert(5, 7);
+        // Failed here, perhaps otherwise than there.
+        own.failed.insert(5, 9);
         assert_eq!(own.finished(3, false), []);
-        assert_eq!(own.finished(6, false), [(4, 0), (6, 0)]);
+        assert_eq!(own.finished(6, false), [(4, 0), (5, 9), (6, 0)]);
         assert_eq!(own.finished(7, false), [], "said once");
         assert_eq!(own.finished(8, true), [(8, 0)]);
     }

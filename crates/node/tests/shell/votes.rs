@@ -393,6 +393,71 @@ fn a_statement_that_fails_at_its_origin_only() {
     });
 }
 
+/// A statement fails at n1 while that is alone, and at the nodes `nodes`. Then n2 comes back by the log, behind `behind`
+/// further write sets.
+fn fails_while_the_other_is_away(world: &World, nodes: u32, behind: u32) -> [Arc<Db>; 2] {
+    let [a, b] = [1, 2].map(|n| world.db(n));
+    world.settle();
+    b.disconnect();
+    world.until("it is alone", || a.size() == 1);
+    a.ddl(&Ddl::Fail {
+        table: 0,
+        nodes,
+        text: "Error_code: 1050;\0".into(),
+    });
+    for n in 0..=behind {
+        assert!(a.set(row(n), 1).is_committed());
+    }
+    let again = world.open(2, b.disk(), b.position());
+    again.connect(&World::url(), false).expect("n1 is there");
+    [a, again]
+}
+
+#[test]
+fn what_failed_lawfully_while_one_was_away_costs_it_nothing() {
+    for behind in [0, 300] {
+        run(2, "", LIMIT, move |world| {
+            let [a, b] = fails_while_the_other_is_away(world, !0, behind);
+            world.synced(&b);
+            assert_eq!(b.node().phase(), Phase::Joined);
+            assert_eq!(a.donations(), 1, "as it joined first");
+            assert!(b.set(row(1), 2).is_committed());
+            world.settle();
+        });
+    }
+}
+
+#[test]
+fn what_failed_for_its_own_reason_while_one_was_away_does_not_part_them() {
+    run(2, "", LIMIT, |world| {
+        let [_, b] = fails_while_the_other_is_away(world, 1 << 1, 0);
+        left_inconsistent(world, &b);
+    });
+}
+
+#[test]
+fn who_waits_for_a_vote_says_for_whom() {
+    run(2, "", LIMIT, |world| {
+        let [a, b] = [1, 2].map(|n| world.db(n));
+        b.node().pause().expect("a member");
+        let client = {
+            let a = a.clone();
+            let fail = Ddl::Fail {
+                table: 0,
+                nodes: !0,
+                text: "Error_code: 1050;\0".into(),
+            };
+            std::thread::spawn(move || a.ddl(&fail))
+        };
+        let waits = "wait behind it: n2";
+        world.until("it says so", || world.report.said(waits));
+        assert_eq!(world.report.times("n1", waits), 1);
+        b.node().resume();
+        assert!(client.join().expect("no panic").is_committed());
+        world.settle();
+    });
+}
+
 #[test]
 fn of_two_the_one_that_fails_leaves() {
     run(1, "", LIMIT, |world| {
