@@ -180,7 +180,7 @@ impl Collector {
 
     /// Whether an event that may have changed a table has come since this was
     /// asked last.
-    pub(crate) fn take_lost(&mut self) -> bool {
+    pub fn take_lost(&mut self) -> bool {
         std::mem::take(&mut self.lost)
     }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use dromon_binlog::{Duplicates, Event, EventType, FileBlock, Gtid, LoadQuery, StatusVar};
 use rustc_hash::FxHashMap;
 
-use super::statement::{Before, NO_BACKSLASH_ESCAPES, lacks, wording};
+use super::statement::{Before, NO_BACKSLASH_ESCAPES, asks_database, lacks, wording};
 use super::{CompileError, Load, Op, Options};
 use crate::client::FILE;
 
@@ -86,7 +86,8 @@ impl Files {
         if !wanted.map_err(unsupported)? {
             return Ok(None);
         }
-        if let Some(why) = lacks(load.status(), collations) {
+        let asks = || asks_database(text, query.database, how);
+        if let Some(why) = lacks(load.status(), collations).or_else(asks) {
             return Err(unsupported(why.into()));
         }
         let file = file.ok_or_else(|| {

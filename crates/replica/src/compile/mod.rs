@@ -43,7 +43,7 @@ use rustc_hash::FxHashSet;
 pub use compare::Compare;
 pub use reads::reads;
 pub use rows::compile;
-pub(crate) use rows::{binlog_statement, in_fragments, is_frame, is_savepoint};
+pub(crate) use rows::{binlog_statement, in_fragments, is_frame, is_place, is_savepoint};
 pub use statement::Collations;
 pub(crate) use statement::is_announced;
 

@@ -14,7 +14,7 @@ use super::fold::Fold;
 use super::images::Origin;
 use super::invoker;
 use super::load::Files;
-use super::statement::{Before, cut_off, is_announced, lacks, wording};
+use super::statement::{Before, asks_database, cut_off, is_announced, lacks, wording};
 use super::writer::Writer;
 use super::{Compare, CompileError, Note, Op, Options, Style};
 use crate::catalog::{TableInfo, Tables};
@@ -420,6 +420,13 @@ pub(crate) fn is_savepoint(text: &[u8]) -> bool {
     })
 }
 
+/// Whether it only names a place in its transaction, or goes back to one: it is about no table and no database.
+pub(crate) fn is_place(text: &[u8]) -> bool {
+    const BACK: &[u8] = b"ROLLBACK TO ";
+    let begin = text.get(..BACK.len());
+    is_savepoint(text) || begin.is_some_and(|begin| begin.eq_ignore_ascii_case(BACK))
+}
+
 /// Whether a transaction has statements that do something.
 fn has_statements(transaction: &Transaction) -> bool {
     let format = &transaction.form.format;
@@ -492,16 +499,26 @@ pub(super) fn pieces<'a>(
                     // It may have made the table of the rows that follow.
                     tables = None;
                     let mut op = before.statement(&query, &event, gtid, options.collations)?;
-                    let Op::Statement { text, .. } = &mut op else {
+                    let Op::Statement {
+                        setup, uses, text, ..
+                    } = &mut op
+                    else {
                         continue;
                     };
+                    if is_place(text) {
+                        // Rows of other databases may lie behind it, and the target need not have this one.
+                        setup.drain(std::mem::replace(uses, 0..0));
+                        pieces.push(Piece::Statement(op));
+                        continue;
+                    }
                     let how = wording(query.status(), options.collations);
                     let wanted = options.filter.wants_statement_of(text, query.database, how);
                     if wanted.map_err(|why| unsupported(&why))? {
                         if let Some(why) = cut_off(query.error) {
                             return Err(unsupported(&why));
                         }
-                        if let Some(why) = lacks(query.status(), options.collations) {
+                        let asks = || asks_database(text, query.database, how);
+                        if let Some(why) = lacks(query.status(), options.collations).or_else(asks) {
                             return Err(unsupported(why));
                         }
                         if let Some(changed) = on_replica(text, how).map_err(unsupported)? {

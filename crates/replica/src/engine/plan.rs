@@ -22,7 +22,7 @@ use super::{End, HISTORY_KEYS, Settings, Shared, gtids, limits};
 use crate::ahead::Ahead;
 use crate::catalog::{Known, Tables, Touched};
 use crate::client::{Client, ClientError};
-use crate::compile::{Filter, OWN, is_frame, is_savepoint};
+use crate::compile::{Filter, OWN, is_frame, is_place, is_savepoint};
 use crate::names::makes_table;
 use crate::schedule::{Facts, Order, Placer};
 use crate::source::{Came, Link};
@@ -466,6 +466,8 @@ fn look(
 ) -> Result<Found, dromon_binlog::EventError> {
     let format = &transaction.form.format;
     let group = transaction.group;
+    // What an earlier one made it forget is known already.
+    collector.take_lost();
     let mut set = None;
     let mut databases = BTreeSet::new();
     let mut left_out = FxHashSet::default();
@@ -513,6 +515,7 @@ fn look(
                     makes |= steps == 0 && text.is_ok_and(|text| makes_table(&text));
                     steps += 1;
                     match wants(&query) {
+                        _ if is_place(query.stored) => {}
                         true => applied = true,
                         false => passed_over = true,
                     }
@@ -594,7 +597,9 @@ fn look(
         alone,
         careful: flag(gtid_flags::WAITED) || !flag(gtid_flags::ALLOW_PARALLEL),
         databases,
-        schema: schema.then(|| touched.unwrap_or(Touched::All)),
+        schema: collector
+            .take_lost()
+            .then(|| touched.unwrap_or(Touched::All)),
         left_out: passed_over && !applied,
     })
 }
@@ -643,13 +648,46 @@ mod tests {
             true => catalog.of_any_case(),
             false => catalog,
         });
+        found_with(&mut collector, filter, events)
+    }
+
+    fn found_with(
+        collector: &mut Collector,
+        filter: &Filter,
+        events: Vec<Vec<crate::compile::tests::Raw>>,
+    ) -> Found {
         let mut all = vec![query("BEGIN", "d")];
         all.extend(events.into_iter().flatten());
         all.push(xid());
         let mut of = unit(vec![all]);
         of.transactions[0].group.flags = gtid_flags::TRANSACTIONAL | gtid_flags::ALLOW_PARALLEL;
         let tables = Arc::clone(&of.tables);
-        look(&mut collector, &tables, filter, &of.transactions[0]).expect("it can be read")
+        look(collector, &tables, filter, &of.transactions[0]).expect("it can be read")
+    }
+
+    /// Of what came behind a DDL only what changes tables itself is read again.
+    #[test]
+    fn what_is_forgotten_is_told_once() {
+        let all = Filter::default();
+        let mut collector = Collector::new(limits());
+        collector.learn(Catalog::new(Vec::new()));
+        let mut schema = |text: &str| {
+            let events = vec![vec![query(text, "d")]];
+            found_with(&mut collector, &all, events).schema
+        };
+        assert!(schema("ALTER TABLE plain ADD c INT").is_some());
+        assert!(schema("UPDATE plain SET v='b'").is_none());
+        assert!(schema("ALTER TABLE plain ADD e INT").is_some());
+    }
+
+    /// It is about rows, of whatever database.
+    #[test]
+    fn a_place_to_go_back_to_is_no_change() {
+        let only = Filter::new(vec!["x".into()], vec![]);
+        let text = |text| vec![query(text, "d")];
+        let places = || vec![text("SAVEPOINT `a`"), text("ROLLBACK TO `a`")];
+        assert!(!found(&only, places()).left_out);
+        assert!(found(&only, [places(), vec![insert("plain")]].concat()).left_out);
     }
 
     fn insert(table: &str) -> Vec<crate::compile::tests::Raw> {

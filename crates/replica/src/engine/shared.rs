@@ -55,6 +55,8 @@ pub(super) struct Session {
     pub client: Client,
     /// It is not that of [`crate::target::ROWS`].
     pub dirty: bool,
+    /// It passes for the client of the source that its last statement was of.
+    pub client_of_source: bool,
     /// Its time zone is the target's.
     pub local: bool,
     /// The format description that BINLOG has.
@@ -69,6 +71,7 @@ impl Session {
         Session {
             client,
             dirty: false,
+            client_of_source: false,
             local: false,
             form: None,
             server: None,

@@ -380,6 +380,8 @@ impl Worker {
     }
 
     fn commit(&mut self, n: u64, unit: &Unit) -> Result<(), Trouble> {
+        // Under the sql_mode of a statement the position may read otherwise.
+        self.clean()?;
         let mut text = Vec::new();
         let strict = self.settings.order == Order::Strict;
         match (strict, unit.alone) {
@@ -561,6 +563,10 @@ impl Worker {
     fn clean_but_zone(&mut self) -> Result<(), Trouble> {
         if std::mem::replace(&mut self.session.dirty, false) {
             let mut text = ROWS.to_owned();
+            // Else rows could meet a temporary table of the client that the last statement was of.
+            if std::mem::replace(&mut self.session.client_of_source, false) {
+                text.push_str(", pseudo_thread_id=0");
+            }
             if self.collations.has_history {
                 text.push_str(", system_versioning_insert_history=0");
             }
@@ -749,7 +755,7 @@ impl Worker {
         if setup.len() + 16 > self.allowed {
             return Err(Trouble::Long(setup.len()));
         }
-        self.session.dirty = true;
+        (self.session.dirty, self.session.client_of_source) = (true, true);
         match self.session.client.query(setup) {
             // The source's session was in a database that is left out here.
             Err(error) if error.code() == Some(NO_DATABASE) && is_qualified(text) => {

@@ -384,3 +384,22 @@ fn updates_that_come_last() {
         ["BINLOG d.plain 0-1-1", "last", "BINLOG d.plain 0-1-1"]
     );
 }
+
+/// They are about the rows between them, whatever the default database is.
+#[test]
+fn savepoints_amid_what_is_left_out() {
+    let a = Some("a");
+    let only = Filter::new(vec!["d".into()], vec![]);
+    let without = Filter::new(vec![], vec!["x".into()]);
+    for (filter, database) in [(&only, "x"), (&only, ""), (&without, "x")] {
+        let mut events = vec![query("SAVEPOINT `a`", database)];
+        events.extend(rows("plain", &[(None, Some((1, a)))]));
+        events.push(query("ROLLBACK TO `a`", database));
+        let ops = compiled(vec![events], Style::Folded, filter);
+        assert_eq!(
+            ops,
+            ["statement", "BINLOG d.plain 0-1-1", "statement"],
+            "{database}"
+        );
+    }
+}

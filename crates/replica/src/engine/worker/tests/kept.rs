@@ -275,3 +275,19 @@ fn a_lock_is_counted_once() {
         .collect();
     assert_eq!(named, [("lock", "a row")]);
 }
+
+/// What follows a statement is neither of its client, which may have temporary tables, nor under its sql_mode.
+#[test]
+fn what_follows_a_statement_is_in_a_session_of_its_own() {
+    let fake = Fake::new(epoch);
+    let unit = alone(Alone::Within, Ending::Xid, &["UPDATE acc SET v=1"]);
+    assert_eq!(applied(&fake, &[], unit), End::Told);
+    let said = fake.said();
+    let at = |what: &str| said.iter().position(|text| text.contains(what));
+    let ran = at("UPDATE acc SET v=1").expect("it ran");
+    let position = at("UPDATE dromon_replica.position").expect("it is moved");
+    let cleaned = said[ran..position].iter();
+    let mut cleaned = cleaned.filter(|text| text.starts_with("SET NAMES binary"));
+    let cleaned = cleaned.next().expect("between them");
+    assert!(cleaned.contains("pseudo_thread_id=0"), "{cleaned}");
+}
