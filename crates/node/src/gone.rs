@@ -30,23 +30,38 @@ pub fn gone(status: &OrderStatus, raft_id: RaftId) -> Answer {
     Answer::Ok
 }
 
+/// Who says that a log is gone, and is not of its cluster as that is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Apart {
+    /// Of this other history.
+    History(Uuid),
+    /// Of the same one: it was forced to go on, or those with the log were.
+    Incarnation,
+}
+
 /// What the node at which `ask` asks says of the log `raft_id`, whose history is `history`.
 ///
 /// A leader of another history knows no agreement of these members: it names the
 /// log nowhere and would say that it is gone, whatever that holds. So a yes counts
-/// only from who says that it is of the same history; the error is the other one.
+/// only from who says that it is of the same history. One of another `incarnation`
+/// than the log's knows nothing of what the members agreed since they parted.
 pub fn heard(
     raft_id: RaftId,
-    history: Uuid,
+    (history, incarnation): (Uuid, u32),
     mut ask: impl FnMut(&Request) -> Option<Answer>,
-) -> Result<Option<Answer>, Uuid> {
+) -> Result<Option<Answer>, Apart> {
     let answer = ask(&Request::Gone { raft_id });
     if answer != Some(Answer::Ok) {
         return Ok(answer);
     }
     match ask(&Request::Probe) {
-        Some(Answer::Info { position, .. }) if position.history == history => Ok(answer),
-        Some(Answer::Info { position, .. }) => Err(position.history),
+        Some(Answer::Info { position, .. }) if position.history != history => {
+            Err(Apart::History(position.history))
+        }
+        Some(Answer::Info { last, .. }) if last.leadership().incarnation() != incarnation => {
+            Err(Apart::Incarnation)
+        }
+        Some(Answer::Info { .. }) => Ok(answer),
         _ => Ok(None),
     }
 }
@@ -120,8 +135,8 @@ mod tests {
     #[test]
     fn a_leader_of_another_history_does_not_say_that_a_log_is_gone() {
         const OURS: Uuid = Uuid([1; 16]);
-        let hears = |gone: Answer, history: Option<Uuid>| {
-            heard(4, OURS, |request| match request {
+        let hears_in = |incarnation, gone: Answer, history: Option<Uuid>| {
+            heard(4, (OURS, incarnation), |request| match request {
                 Request::Gone { raft_id: 4 } => Some(gone.clone()),
                 Request::Probe => history.map(|history| Answer::Info {
                     in_doubt: false,
@@ -136,9 +151,11 @@ mod tests {
                 other => panic!("asked {other:?}"),
             })
         };
+        let hears = |gone, history| hears_in(0, gone, history);
         let theirs = Uuid([2; 16]);
         assert_eq!(hears(Answer::Ok, Some(OURS)), Ok(Some(Answer::Ok)));
-        assert_eq!(hears(Answer::Ok, Some(theirs)), Err(theirs));
+        assert_eq!(hears(Answer::Ok, Some(theirs)), Err(Apart::History(theirs)));
+        assert_eq!(hears_in(1, Answer::Ok, Some(OURS)), Err(Apart::Incarnation));
         assert_eq!(
             hears(Answer::Ok, None),
             Ok(None),

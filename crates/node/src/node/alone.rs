@@ -146,6 +146,8 @@ pub(super) struct Reached {
     pub last: LogId,
     /// Of its database.
     pub history: Uuid,
+    /// Who leads it, as far as it knows.
+    pub leader: Option<String>,
 }
 
 /// Who answers, of those that were asked.
@@ -560,6 +562,7 @@ impl Node {
                     primary,
                     last,
                     position,
+                    leader,
                     ..
                 }) => probed.reached.push(Reached {
                     addr,
@@ -567,6 +570,7 @@ impl Node {
                     primary,
                     last,
                     history: position.history,
+                    leader,
                 }),
                 Some(Answer::Wait(_)) => probed.going = Some(addr),
                 _ => {
@@ -673,6 +677,7 @@ mod tests {
             primary: false,
             last: at(5, 1, 90),
             history: Uuid::NIL,
+            leader: None,
         };
         let all = [1, 3, 2].map(reached);
         let first = |id| -> Vec<_> {
@@ -692,6 +697,7 @@ mod tests {
             primary: false,
             last,
             history: Uuid::NIL,
+            leader: None,
         };
         let (first, second) = (at(5, 1, 90), at(5, 2, 70));
         let ahead = |ours, theirs: &[LogId]| {

@@ -227,6 +227,7 @@ impl Node {
             self.find_cluster(name, address, settings, position, resume, &[])?
         };
         self.settle(&mut found, &mut position);
+        let stood = position;
         if matches!(found.start, Start::Bootstrap { .. }) && position.is_defined() {
             // What the database has is the beginning of the history founded here.
             position = found.state.position();
@@ -253,7 +254,7 @@ impl Node {
         if let (OwnLog::SetAside(why), Some(leader)) = (log, &found.leader) {
             self.make_room(settings, why, leader)?;
         }
-        self.keep_former_log(settings, &found)?;
+        self.keep_former_log(settings, &found, stood)?;
         self.reset_for(&found, false);
         let handler: Arc<dyn NodeHandler> = Arc::new(Handler {
             node: Arc::downgrade(self),

@@ -290,6 +290,7 @@ impl Node {
         self.follow_database();
         self.look_at_log(&status);
         self.look_not_alone();
+        self.look_beside(&status);
         self.tell_progress();
         self.tell_standing();
         self.flow.expire();

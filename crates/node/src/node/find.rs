@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use dromon_order::Start;
+use dromon_order::{Start, incarnation};
 use dromon_writeset::Uuid;
 
 use super::connect::Found;
 use super::connect_error::what_next;
+use super::halves::OwnHalf;
 use super::search::{LOOKING, Unanswered, may_be_missed, other_history, own_address_leads};
 use super::service::from_parts;
 use super::{ConnectError, Node, Phase};
@@ -76,6 +77,8 @@ enum Weighed {
     Found(Box<Found>),
     /// It does not help now, and why.
     Not(String),
+    /// This one is of the own log's incarnation, and to be asked instead.
+    Elsewhere(String),
     /// It is to be asked again.
     Again,
 }
@@ -189,6 +192,14 @@ impl Node {
                     match self.weigh(search, &leader, checkpoint)? {
                         Weighed::Found(found) => return Ok(Some(*found)),
                         Weighed::Not(why) => why,
+                        Weighed::Elsewhere(other) => {
+                            round.awaited = true;
+                            let why = format!("of another incarnation than {other}");
+                            if !round.candidates.contains(&other) {
+                                round.candidates.push(other);
+                            }
+                            why
+                        }
                         Weighed::Again => {
                             round.candidates.push(addr);
                             continue;
@@ -249,6 +260,22 @@ impl Node {
             && let Some(theirs) = theirs.filter(|h| *h != position.history)
         {
             return Ok(Weighed::Not(other_history(theirs, position)));
+        }
+        if (search.log).is_some_and(|log| log.last.incarnation() != incarnation(term)) {
+            match self.own_half(search.name, search.settings, position, addr, term, theirs)? {
+                OwnHalf::Gone => {}
+                OwnHalf::Primary(other, words) => {
+                    self.warn_now_and_then(&words);
+                    return Ok(Weighed::Elsewhere(other));
+                }
+                OwnHalf::Waits(words) => {
+                    let log = self.resumable_as_wanted(position, search.settings, may_be_missed);
+                    if let Some(found) = log?.filter(|_| search.resume) {
+                        self.warn_now_and_then(&words);
+                        return Ok(Weighed::Found(Box::new(found)));
+                    }
+                }
+            }
         }
         // A log that is no copy of theirs does not count there.
         if search.resume

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dromon_gates::Seqno;
-use dromon_order::Order;
+use dromon_order::{Order, incarnation};
 
 use super::apply::Ended;
 use super::service::Job;
@@ -409,7 +409,8 @@ impl Node {
                     let answer = order.request(addr, encode(request), Duration::from_secs(1));
                     decode(&answer.ok()?)
                 };
-                heard(raft_id, history, ask).ok().flatten()
+                let ours = (history, incarnation(status.term));
+                heard(raft_id, ours, ask).ok().flatten()
             });
             if counts == Some(false) {
                 return;
@@ -445,6 +446,7 @@ impl Node {
         if let Some(thread) = seeker {
             let _ = thread.join();
         }
+        self.end_beside();
         self.set_order(None);
         // Who joins again hears of the rest then.
         let again = self.phase() == Phase::Rejoining;

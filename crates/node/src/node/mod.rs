@@ -9,8 +9,8 @@
 //!                             queued.rs    what appliers get, and what it waits for
 //!   server's applier threads  apply.rs     queue -> database; transfer.rs copies, given and taken
 //!   connect / disconnect      connect.rs   joining; connect_error.rs what is said if not;
-//!                             search.rs the own log, the others; founding.rs founding, and
-//!                             what edits of the state file may do; leave.rs leaving;
+//!                             search.rs the own log, the others; halves.rs two primary
+//!                             components; founding.rs founding, and what edits of the state file may do; leave.rs leaving;
 //!                             open.rs options, the state file;
 //!                             reconnect.rs coming back after an eviction; asking.rs several at once
 //!   large write sets          chunks.rs    in chunks: who applies them, at what pace they come;
@@ -39,6 +39,7 @@ mod duties;
 mod find;
 mod founding;
 mod giving_way;
+mod halves;
 mod history;
 mod ids;
 mod isolation;
@@ -166,7 +167,7 @@ pub enum AskError {
 pub enum Aside {
     /// What it has stored is not what was written to it.
     Damaged,
-    /// It is whole, and of another history than the cluster that its node joins.
+    /// It is whole, and of another history or incarnation than the cluster that its node joins.
     OtherHistory,
 }
 
@@ -744,6 +745,7 @@ pub struct Node {
     rejoiner: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// Asks the others whether they went on without this node.
     seeker: Mutex<Option<std::thread::JoinHandle<()>>>,
+    beside: Mutex<halves::Beside>,
     /// A witness: when it last handed leadership on, and how long it waits
     /// before it does so again.
     handed_over: Mutex<Option<(Instant, Duration)>>,

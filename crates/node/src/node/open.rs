@@ -206,6 +206,7 @@ impl Node {
             engine_failed: Default::default(),
             rejoiner: Mutex::new(None),
             seeker: Mutex::new(None),
+            beside: Mutex::default(),
             handed_over: Mutex::default(),
             force_primary: Default::default(),
             engine_word: Mutex::default(),

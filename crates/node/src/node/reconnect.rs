@@ -8,16 +8,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dromon_gates::{QueueItem, Seqno, WaitError};
-use dromon_order::{NodeHandler, Order};
+use dromon_order::{NodeHandler, Order, Start, incarnation};
 use dromon_writeset::Uuid;
 
 use super::connect::{Found, random_u64};
 use super::delivery::to_view;
 use super::duties::Handler;
+use super::halves::{Parted, parted};
 use super::open::COPY_ASKED;
 use super::{Item, Node, Phase, lock};
-use crate::gone::{heard, log_counts};
-use crate::messages::{Control, LeaveReason, Need, Request, decode, encode, kind};
+use crate::gone::{Apart, heard, log_counts};
+use crate::messages::{Control, LeaveReason, Need, Position, Request, decode, encode, kind};
 
 /// How long one question to another member may take.
 const ASK: Duration = Duration::from_secs(2);
@@ -208,6 +209,9 @@ impl Node {
         addrs.retain(|addr| *addr != own);
         let said = self.ask_all(&cluster, &addrs, &body, ASK);
         let mut said: HashMap<_, _> = addrs.iter().cloned().zip(said).collect();
+        let ours = (history, incarnation(status.term));
+        // The word of one of another incarnation counts if none of this one's is there.
+        let mut left_behind = false;
         let counts = log_counts(addrs, &own, |addr| {
             let ask = |request: &Request| {
                 // Not said yet: what is asked behind a yes, and by whom one of them takes for the leader.
@@ -218,12 +222,15 @@ impl Node {
                 };
                 decode(&answer.ok()?)
             };
-            heard(status.id, history, ask).unwrap_or_else(|theirs| {
-                self.tell_other_history(addr, theirs, history);
+            heard(status.id, ours, ask).unwrap_or_else(|apart| {
+                match apart {
+                    Apart::History(theirs) => self.tell_other_history(addr, theirs, history),
+                    Apart::Incarnation => left_behind = true,
+                }
                 None
             })
         });
-        counts == Some(false)
+        counts.map_or(left_behind, |counts| !counts)
     }
 
     /// Another cluster has taken the place of a member.
@@ -356,6 +363,22 @@ impl Node {
         true
     }
 
+    /// Why this node needs a full copy where the cluster that was `found` left behind what it has.
+    fn left_out(&self, found: &Found, position: Position) -> Option<String> {
+        let Start::Join { term, .. } = found.start else {
+            return None;
+        };
+        let end = self.log_end_before(&self.settings());
+        let Parted { ours, theirs } = parted(end, term, &found.state, position.seqno)?;
+        Some(format!(
+            "the cluster led by {} is of incarnation {theirs} of this history, and this node's log ended in incarnation \
+             {ours}: a node was forced to go on without the others, and what is here at {position} is not all in that \
+             cluster. If it is wanted, stop that cluster before this server is restarted. If not: this node needs a full \
+             copy, so its server must be restarted",
+            found.leader.as_deref().unwrap_or_default()
+        ))
+    }
+
     /// False: it was told to leave meanwhile.
     fn try_join_again(self: &Arc<Self>, known: &[String]) -> Result<bool, NotBack> {
         let settings = self.settings();
@@ -379,10 +402,10 @@ impl Node {
                 "this node's data at {position} is of another history than the cluster's there: it needs a full copy, \
                  so its server must be restarted"
             )),
-            (false, Need::Copy) => Some(format!(
+            (false, Need::Copy) => Some(self.left_out(&found, position).unwrap_or_else(|| format!(
                 "the others' log does not reach back to {position}: this node needs a full copy, so its server \
                  must be restarted"
-            )),
+            ))),
             (false, Need::Log) => None,
         };
         if let Some(why) = copy {

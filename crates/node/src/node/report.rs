@@ -392,6 +392,7 @@ impl Node {
             ("dromon_state_digest".into(), text(state_digest)),
             ("dromon_state_differs".into(), text(differs.join(","))),
             ("dromon_durability_differs".into(), text(durability_differs)),
+            ("dromon_other_primary".into(), text(self.named_beside())),
             (
                 "dromon_binary_log".into(),
                 text(self.db.has_binary_log().to_string()),

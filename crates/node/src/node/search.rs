@@ -7,6 +7,7 @@ use dromon_order::{Start, incarnation};
 use dromon_writeset::{Seqno, Uuid};
 
 use super::connect::Found;
+use super::halves::{Parted, parted};
 use super::{Aside, AskError, ConnectError, EngineError, LogSummary, Node};
 use crate::cluster::ClusterState;
 use crate::forks::LogEnd;
@@ -122,33 +123,69 @@ impl Node {
 
     /// Sets the own log aside if others are members by it and it is of another history than
     /// the cluster that is joined: nobody there knows whether something acknowledged rests on it.
+    /// Also if it is of another incarnation, and it or the data, which was at `stood`, has something
+    /// that was left behind there: whoever was with it may have acknowledged that.
     pub(super) fn keep_former_log(
         &self,
         settings: &Settings,
         found: &Found,
+        stood: Position,
     ) -> Result<(), ConnectError> {
         let theirs = found.state.position().history;
-        let (Start::Join { .. }, Some(leader)) = (&found.start, &found.leader) else {
+        let (Start::Join { term, .. }, Some(leader)) = (&found.start, &found.leader) else {
             return Ok(());
         };
         // One that cannot be read was seen to before, or counts for nothing.
         let Ok(Some(log)) = self.look_into_log(settings) else {
             return Ok(());
         };
-        let ours = ClusterState::peek_position(&log.checkpoint.node);
-        let Some(ours) = ours.filter(|at| has_others(&log) && at.history != theirs) else {
+        let Some(ours) = ClusterState::peek_position(&log.checkpoint.node) else {
             return Ok(());
         };
-        let others = self.others_named(settings)?.join(", ");
+        let same = ours.history == theirs;
+        let (parted, kept) = match same {
+            true => {
+                let stood = Some(stood).filter(|at| at.history == theirs);
+                let seqno = stood.map_or(ours.seqno, |at| at.seqno.max(ours.seqno));
+                let parted = parted(Some(log.end), *term, &found.state, seqno);
+                (parted, parted.is_some() && found.need == Need::Copy)
+            }
+            false => (None, has_others(&log)),
+        };
+        if !kept {
+            return Ok(());
+        }
+        let others = match self.others_named(settings)? {
+            others if others.is_empty() => "nobody".to_owned(),
+            others => others.join(", "),
+        };
         let names = self
             .engines
             .set_log_aside(&settings.log_dir, Aside::OtherHistory);
         let names = names.map_err(|e| {
             ConnectError::Engine(format!(
-                "the cluster led by {leader} is of another history than this node's log, and that log could not be set \
-                 aside: {e}"
+                "the cluster led by {leader} is of another {} than this node's log, and that log could not be set \
+                 aside: {e}",
+                match same {
+                    true => "incarnation",
+                    false => "history",
+                }
             ))
         })?;
+        if let Some(Parted { ours, theirs }) = parted {
+            self.warn(&format!(
+                "the cluster led by {leader} is of incarnation {theirs} of this history, and this node's log (with {others}) \
+                 ended in incarnation {ours}: a node was forced to go on without the others, and what this log has beyond \
+                 that is not in that cluster. {} The log is kept: its files are now {names}. If what is given up here is \
+                 wanted, stop that cluster before any other node of this log starts: they have it, too. Else those files \
+                 can be deleted",
+                match self.is_witness() {
+                    true => "This witness follows that cluster.",
+                    false => "This node takes a full copy of that cluster in place of its data.",
+                }
+            ));
+            return Ok(());
+        }
         self.warn(&format!(
             "the cluster led by {leader} is of another history ({theirs}) than this node's log ({}, with {others}): it was \
              founded anew, by a backup or on an empty data directory, or another one has taken its name. {} The log is \
@@ -244,11 +281,7 @@ impl Node {
         position: Position,
         settings: &Settings,
     ) -> Result<Option<Found>, ConnectError> {
-        let found = match self.wants_copy.load(Relaxed) {
-            true => self.resumable_for_copy(position, settings, has_others),
-            false => self.resumable_as_is(position, settings, has_others),
-        };
-        let found = match found {
+        let found = match self.resumable_as_wanted(position, settings, has_others) {
             Err(ConnectError::Damaged(_)) => None,
             // It was not looked into: it may count, and must not be erased for that.
             found => found?,
@@ -324,6 +357,19 @@ impl Node {
             Ok(Answer::Info { position, .. }) => Ok(may_be(position).then_some(position.seqno)),
             Ok(_) => Err("did not say how far it is".to_owned()),
             Err(unanswered) => Err(unanswered.why),
+        }
+    }
+
+    /// The own log to go on with; where a full copy is wished for, without the data.
+    pub(super) fn resumable_as_wanted(
+        &self,
+        position: Position,
+        settings: &Settings,
+        fits: impl Fn(&LogSummary) -> bool,
+    ) -> Result<Option<Found>, ConnectError> {
+        match self.wants_copy.load(Relaxed) {
+            true => self.resumable_for_copy(position, settings, fits),
+            false => self.resumable_as_is(position, settings, fits),
         }
     }
 

@@ -35,6 +35,8 @@ pub(super) enum Job {
     },
     /// No majority for long: maybe the others went on without this node.
     Seek,
+    /// Maybe there is another primary component.
+    Beside,
     /// Others may go on without this node from now on.
     NotAlone,
     Stop,
@@ -74,6 +76,10 @@ impl Node {
             }
             Job::Seek => {
                 self.seek_primary();
+                true
+            }
+            Job::Beside => {
+                self.ask_beside();
                 true
             }
             Job::NotAlone => {

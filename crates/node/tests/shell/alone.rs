@@ -213,6 +213,8 @@ fn who_has_more_than_the_forced_one_takes_a_copy() {
         world.synced(&again);
         assert_eq!(again.read(row(12)), 8, "the forced one's data");
         assert_eq!(one.donations(), copies + 1);
+        let kept = "The log is kept: its files are now";
+        assert_eq!(world.report.times("n2", kept), 1, "nobody else has that");
         world.settle();
     });
 }

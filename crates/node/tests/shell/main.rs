@@ -16,6 +16,7 @@ mod disks;
 mod edits;
 mod ends;
 mod flow;
+mod halves;
 mod lags;
 mod left;
 mod load;
