@@ -7,6 +7,7 @@ mod conflicts;
 mod ddl_crash;
 mod ddl_storm;
 mod floors;
+mod increments;
 mod joins;
 mod members;
 mod mixture;
@@ -27,7 +28,7 @@ use std::time::Duration;
 
 use crate::check;
 use crate::harness::{Case, Run, Scenario, Servers};
-use crate::load::{RETRY, Session, Storm, Writer};
+use crate::load::Session;
 
 /// All scenarios; those that share servers first.
 pub fn all() -> Vec<Scenario> {
@@ -358,20 +359,4 @@ fn ask<T: dromon_sandbox::mysql::prelude::FromRow>(
     session
         .one(sql)?
         .ok_or_else(|| anyhow::anyhow!("{sql} returned no row on {}", case.node(index).name()))
-}
-
-/// Four clients on two nodes that change rows of table `t`.
-fn writers_on(case: &Case, nodes: [usize; 2]) -> anyhow::Result<Storm> {
-    let writers = (0..4)
-        .map(|client| {
-            Writer::new(&case.node(nodes[client % 2]), |s| {
-                let id = s.rng.below(500) + 1;
-                s.exec(&format!("UPDATE t SET v = v + 1 WHERE id = {id}"))
-                    .map(drop)
-            })
-        })
-        .collect();
-    let storm = Storm::start(&case.db, writers, RETRY)?;
-    storm.blow(Duration::from_millis(300));
-    Ok(storm)
 }
