@@ -631,8 +631,7 @@ fn full_while_running(cluster: &Cluster) -> anyhow::Result<()> {
     })?;
     let log = check::log_since(node, mark);
     ensure!(
-        log.contains("this node's ordering engine failed")
-            && log.contains("No space left on device"),
+        log.contains(check::ENGINE_FAILED) && log.contains("No space left on device"),
         "the full disk is not told:\n{}",
         node.log_tail(20)
     );

@@ -3,12 +3,15 @@
 mod admin;
 mod bad_input;
 mod big;
+mod blanks;
 mod conflicts;
 mod ddl_crash;
 mod ddl_storm;
 mod floors;
 mod increments;
+mod isolation;
 mod joins;
+mod kinds;
 mod members;
 mod mixture;
 mod outage;
@@ -22,6 +25,7 @@ mod slow_node;
 mod statements;
 mod sysbench;
 pub mod torture;
+mod triggers;
 mod witness;
 
 use std::time::Duration;
@@ -101,6 +105,18 @@ pub fn all() -> Vec<Scenario> {
             conflicts::unique_keys,
         ),
         (
+            "blanks",
+            "keys that differ in blanks and capitals only: each name once, each count right",
+            Shared,
+            blanks::blanks,
+        ),
+        (
+            "isolation",
+            "FOR UPDATE, and all levels of isolation, on the same rows from three nodes: no update is lost",
+            Shared,
+            isolation::isolation,
+        ),
+        (
             "no_primary_key",
             "tables without primary key, wsrep_mode=''",
             Shared,
@@ -111,6 +127,12 @@ pub fn all() -> Vec<Scenario> {
             "ALTER, CREATE, DROP, RENAME, TRUNCATE against DML from other nodes",
             Shared,
             ddl_storm::storm,
+        ),
+        (
+            "kinds",
+            "sequences, system-versioned tables, triggers, routines, events, used and made anew: equal on all nodes",
+            Shared,
+            kinds::kinds,
         ),
         (
             "sync_wait",
@@ -326,6 +348,31 @@ pub fn long() -> Vec<Scenario> {
         torture::origin_dies(),
         torture::cut_off(),
     ]
+}
+
+/// What stands still with every provider, as the server has it so: run by name, to see whether it still does.
+pub fn known() -> Vec<Scenario> {
+    let table: [(&str, &str, Run); 2] = [
+        (
+            "hashed",
+            "a unique key USING HASH, wanted by clients of all nodes: known to stand still",
+            blanks::hashed,
+        ),
+        (
+            "trigger_ddl",
+            "rows under a trigger that does nothing, amid ALTERs of the table that it names: known to stand still",
+            triggers::amid_ddl,
+        ),
+    ];
+    let of = |(name, shows, run)| Scenario {
+        name,
+        shows,
+        servers: Servers::Shared,
+        run,
+        round: Duration::ZERO,
+        timed: false,
+    };
+    table.into_iter().map(of).collect()
 }
 
 /// Runs statements on db1 and waits until all nodes have them.

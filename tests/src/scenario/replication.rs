@@ -51,10 +51,7 @@ fn on(mode: bool) -> &'static str {
 
 fn chain(case: &mut Case, mode: bool) -> anyhow::Result<()> {
     case.retire_cluster()?;
-    let dir = case.dir().with_extension(format!("plain-{}", on(mode)));
-    if dir.exists() {
-        std::fs::remove_dir_all(&dir)?;
-    }
+    let dir = case.dir_beside(&format!("plain-{}", on(mode)))?;
     let cluster = case.own_cluster(|spec| {
         *spec = spec
             .clone()
@@ -76,7 +73,6 @@ fn chain(case: &mut Case, mode: bool) -> anyhow::Result<()> {
     for index in [1, 2] {
         start(&cluster, index, Start::Join, mode)?;
     }
-    std::fs::create_dir_all(&dir)?;
     let primary = Server::new(&dir, "primary", 1, &[])?;
     // Not strict: after a crash the node may have its GTIDs in another order.
     let replica = Server::new(&dir, "replica", 50, &["--gtid-strict-mode=0"])?;
