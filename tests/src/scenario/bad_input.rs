@@ -49,6 +49,7 @@ pub fn bad_input(case: &mut Case) -> anyhow::Result<()> {
     cluster.node(2).wait_usable(JOIN_LIMIT)?;
     damaged_log(case, &cluster)?;
     edited_state(case, &cluster)?;
+    case.expect_in_log(2, check::ENGINE_FAILED);
     full_while_running(&cluster)
 }
 
