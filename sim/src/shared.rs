@@ -371,9 +371,9 @@ pub struct Host {
     pub truth: Mutex<Arc<Truth>>,
     /// The node left the cluster in good order before its process ended.
     pub left_cleanly: AtomicBool,
-    /// A failure of the disk was injected: the engine may die of it.
+    /// A failure of the disk was injected, or a full one was met: the engine may die of it.
     pub disk_failed: AtomicBool,
-    /// The disk is full.
+    /// The disk is full: whoever writes now fails.
     pub disk_full: AtomicBool,
     /// Whose log is on the disk; 0: nobody's.
     pub raft_id: AtomicU64,
@@ -409,6 +409,20 @@ impl Host {
             claim: Mutex::default(),
             apart: AtomicU64::new(0),
         })
+    }
+
+    /// Whether its log may fail, or have failed, by a fault of the disk that was injected.
+    pub fn disk_may_fail(&self) -> bool {
+        self.disk_failed.load(Ordering::Relaxed) || self.disk_full.load(Ordering::Relaxed)
+    }
+
+    /// The disk is not full any more. Who has met it may die of it yet; who has not is well again.
+    pub fn has_room(&self) {
+        self.device.set_capacity(None);
+        self.disk_full.store(false, Ordering::Relaxed);
+        if lock(&self.truth).failed() {
+            self.disk_failed.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Its data comes with a log whose last entry was made `by` this one, and with this sum.

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
 
 use crate::database::Image;
 use crate::faults::{Fault, Health, next};
@@ -117,6 +118,8 @@ pub struct Outcome {
 struct Running {
     runtime: Runtime,
     process: Arc<Process>,
+    /// Over without an exit: it panicked.
+    life: JoinHandle<()>,
 }
 
 struct Machine {
@@ -359,8 +362,7 @@ impl World {
             }
             if m.full_until_us > 0 && now_us >= m.full_until_us {
                 m.full_until_us = 0;
-                m.host.device.set_capacity(None);
-                m.host.disk_full.store(false, Ordering::Relaxed);
+                m.host.has_room();
             }
             if m.slow_until_us.1 > 0 && now_us >= m.slow_until_us.1 {
                 m.slow_until_us.1 = 0;
@@ -393,9 +395,7 @@ impl World {
         m.births += 1;
         m.stepped_us = now_us;
         m.paused_until_us = None;
-        // On a full disk it may fail again.
-        let full = m.host.disk_full.load(Ordering::Relaxed);
-        m.host.disk_failed.store(full, Ordering::Relaxed);
+        m.host.disk_failed.store(false, Ordering::Relaxed);
         (m.jump, m.lag) = (Duration::ZERO, Duration::ZERO);
         self.shared.net.set_started(slot, true);
         self.shared
@@ -412,8 +412,12 @@ impl World {
             .build();
         match runtime {
             Ok(runtime) => {
-                runtime.spawn(process.clone().live());
-                m.running = Some(Running { runtime, process });
+                let life = runtime.spawn(process.clone().live());
+                m.running = Some(Running {
+                    runtime,
+                    process,
+                    life,
+                });
             }
             Err(e) => self.shared.unsound(slot, format_args!("no runtime: {e}")),
         }
@@ -425,6 +429,13 @@ impl World {
             .running
             .as_ref()
             .and_then(|r| r.process.exit());
+        let running = self.machines[slot].running.as_ref();
+        if exit.is_none() && running.is_some_and(|r| r.life.is_finished()) {
+            self.shared
+                .unsound(slot, format_args!("the process panicked"));
+            self.kill(slot, true);
+            return;
+        }
         let Some(exit) = exit else { return };
         let again = match exit {
             Exit::Died => self.rng.ms(50, 1_500),
@@ -629,7 +640,6 @@ impl World {
                 if m.full_until_us == 0 {
                     self.shared.count(|c| c.disk_errors += 1);
                     m.full_until_us = after(for_);
-                    m.host.disk_failed.store(true, Ordering::Relaxed);
                     m.host.disk_full.store(true, Ordering::Relaxed);
                     m.host.device.set_capacity(Some(0));
                 }
@@ -667,8 +677,7 @@ impl World {
         for m in &mut self.machines {
             m.host.speed.set_extra(Duration::ZERO);
             m.host.applying.set_extra(Duration::ZERO);
-            m.host.device.set_capacity(None);
-            m.host.disk_full.store(false, Ordering::Relaxed);
+            m.host.has_room();
             (m.full_until_us, m.kill_at_us) = (0, None);
             m.slow_until_us = (0, 0);
         }

@@ -1,7 +1,6 @@
 //! What must hold when the storm is over: every node at the same place with the
 //! same tables, and nothing bad in the logs.
 
-use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,6 +8,7 @@ use anyhow::{Context, bail, ensure};
 pub use dromon_load::rest::{at_rest, drained};
 use dromon_sandbox::{Cluster, Node};
 
+use crate::facts;
 use crate::harness::Expected;
 use crate::load::{self, Session};
 
@@ -28,7 +28,11 @@ const BAD_WORDS: &[&str] = &[
     // As our library says it, and what comes of it.
     "Panic in thread",
     "The provider panicked",
+    ENGINE_FAILED,
 ];
+
+/// What our library says when its log's disk has failed or is full.
+pub const ENGINE_FAILED: &str = "this node's ordering engine failed";
 
 /// How long transactions whose origin is gone may take to go too.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
@@ -90,36 +94,12 @@ impl std::fmt::Display for Conflicts {
     }
 }
 
-/// [`drained`], then the same tables, definitions and rows of `db` on every
-/// running node, indexes included.
+/// [`drained`], then the same tables, sequences, definitions and rows of `db` on every running
+/// node, indexes, history and what is stored beside tables included.
 pub fn settled(cluster: &Cluster, db: &str) -> anyhow::Result<i64> {
     let seqno = drained(cluster)?;
     nothing_open(cluster, OPEN_LIMIT)?;
-    let mut first: Option<(String, BTreeMap<String, Facts>)> = None;
-    for node in cluster.nodes().iter().filter(|n| n.process().is_some()) {
-        let facts = facts(node, db)
-            .with_context(|| format!("checking the tables of {db} on {}", node.name()))?;
-        let Some((reference, expected)) = &first else {
-            first = Some((node.name(), facts));
-            continue;
-        };
-        let names = |f: &BTreeMap<String, Facts>| f.keys().cloned().collect::<Vec<_>>();
-        ensure!(
-            names(expected) == names(&facts),
-            "{reference} and {} have different tables in {db}: {:?} and {:?}",
-            node.name(),
-            names(expected),
-            names(&facts)
-        );
-        for (table, fact) in &facts {
-            ensure!(
-                &expected[table] == fact,
-                "{db}.{table} differs: on {reference} {:?}, on {} {fact:?}",
-                expected[table],
-                node.name()
-            );
-        }
-    }
+    facts::equal(cluster, db)?;
     Ok(seqno)
 }
 
@@ -179,67 +159,6 @@ pub fn nothing_open(cluster: &Cluster, limit: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct Facts {
-    checksum: Option<u64>,
-    definition: String,
-}
-
-fn facts(node: &Node, db: &str) -> anyhow::Result<BTreeMap<String, Facts>> {
-    let mut session = Session::open_within(node, db, 0, Duration::from_secs(120))?;
-    let tables: Vec<(String, String)> = session.rows(&format!(
-        "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = '{db}' ORDER BY 1"
-    ))?;
-    let mut all = BTreeMap::new();
-    for (table, kind) in tables {
-        let mut checksum = None;
-        if kind == "BASE TABLE" {
-            let row: Option<(String, Option<u64>)> =
-                session.one(&format!("CHECKSUM TABLE `{table}` EXTENDED"))?;
-            checksum = row.and_then(|r| r.1);
-            ensure!(checksum.is_some(), "{db}.{table} has no checksum");
-            let verdicts: Vec<(String, String, String, String)> =
-                session.rows(&format!("CHECK TABLE `{table}`"))?;
-            for (_, _, kind, text) in &verdicts {
-                ensure!(
-                    kind != "error" && kind != "Error",
-                    "CHECK TABLE {db}.{table}: {text}"
-                );
-            }
-        }
-        let (_, definition): (String, String) =
-            two_of(&mut session, &format!("SHOW CREATE TABLE `{table}`"))?;
-        all.insert(
-            table,
-            Facts {
-                checksum,
-                definition: without_counter(&definition),
-            },
-        );
-    }
-    Ok(all)
-}
-
-/// The first two columns; SHOW CREATE TABLE has more for a view.
-fn two_of(session: &mut Session, sql: &str) -> anyhow::Result<(String, String)> {
-    let row: Option<dromon_sandbox::mysql::Row> = session.one(sql)?;
-    let mut row = row.with_context(|| format!("{sql} returned nothing"))?;
-    let mut take = |i| {
-        row.take(i)
-            .with_context(|| format!("{sql} returned too few columns"))
-    };
-    Ok((take(0)?, take(1)?))
-}
-
-/// The next auto-increment value is each node's own business.
-fn without_counter(definition: &str) -> String {
-    definition
-        .split(' ')
-        .filter(|word| !word.starts_with("AUTO_INCREMENT="))
-        .collect::<Vec<_>>()
-        .join(" ")
-}
-
 /// Length of each node's log, to look only at what comes later.
 pub fn log_marks(cluster: &Cluster) -> Vec<usize> {
     cluster
@@ -270,6 +189,15 @@ pub fn logs_clean(cluster: &Cluster, marks: &[usize], expected: &[Expected]) -> 
             bail!("{} logged: {line}", node.name());
         }
     }
+    // It is nobody's number, and nothing bad is expected of it.
+    let witness = cluster.witness().map(|w| w.log_tail(usize::MAX));
+    if let Some(line) = witness
+        .iter()
+        .flat_map(|log| log.lines())
+        .find(|l| is_bad(l))
+    {
+        bail!("the witness logged: {line}");
+    }
     Ok(())
 }
 
@@ -298,13 +226,6 @@ pub fn whole(cluster: &Cluster) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn definitions_compare_without_the_counter() {
-        let with = "CREATE TABLE `t` (\n  `id` int\n) ENGINE=InnoDB AUTO_INCREMENT=17 DEFAULT CHARSET=utf8mb4";
-        let without = "CREATE TABLE `t` (\n  `id` int\n) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4";
-        assert_eq!(without_counter(with), without);
-    }
 
     #[test]
     fn crashes_and_panics_are_never_right() {

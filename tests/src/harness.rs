@@ -28,6 +28,9 @@ const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// After that their threads are shown.
 const STOP_LOOK: Duration = Duration::from_secs(40);
 
+/// Between a scenario's name and that of a directory of it that is not its cluster's.
+const BESIDE: &str = ".";
+
 /// How scenarios are run.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -255,6 +258,26 @@ impl Case {
         self.base.join(&self.db)
     }
 
+    /// A new directory for servers and programs that do not belong to the scenario's cluster.
+    pub fn dir_beside(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let dir = self.base.join(format!("{}{BESIDE}{name}", self.db));
+        if dir.exists() {
+            fs::remove_dir_all(&dir)?;
+        }
+        fs::create_dir_all(&dir)?;
+        Ok(dir)
+    }
+
+    /// Its directory, and those beside that are there.
+    fn dirs(&self) -> Vec<PathBuf> {
+        let beside = format!("{}{BESIDE}", self.db);
+        let all = fs::read_dir(&self.base).into_iter().flatten().flatten();
+        all.filter(|e| e.file_name().to_string_lossy().starts_with(&beside))
+            .map(|e| e.path())
+            .chain([self.dir()])
+            .collect()
+    }
+
     /// Prepares (does not start) a cluster of the scenario's own and makes it
     /// the scenario's cluster.
     pub fn own_cluster(
@@ -478,7 +501,9 @@ impl<'a> Harness<'a> {
         let (sender, receiver) = mpsc::channel();
         let thread = thread::spawn(move || {
             let result = prepare(&case, shared).and_then(|()| run(&mut case));
-            let result = match nothing_panicked(&case.dir()) {
+            // Also beside the cluster's own directory, where there is one (see `dir_beside`).
+            let beside = case.dirs().into_iter().map(|dir| nothing_panicked(&dir));
+            let result = match beside.collect::<anyhow::Result<()>>() {
                 Ok(()) => result,
                 Err(panic) => Err(match result {
                     Ok(()) => panic,

@@ -21,7 +21,7 @@ use anyhow::{Context, ensure};
 use dromon_sandbox::{Cluster, Node};
 
 use crate::harness::new_database;
-use crate::load::{RETRY, Session, code};
+use crate::load::{RETRY, Session, Sql, code};
 
 /// A client waits no longer for an answer; then the outcome is unknown to it.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
@@ -253,36 +253,31 @@ impl Client {
 
     /// The statement that commits; false if the connection is of no more use.
     fn finish(&self, session: &mut Session, id: i64, statement: &str) -> bool {
-        match session.exec(statement) {
-            Ok(_) => {
-                lock(&self.told).acknowledged.insert(id);
-                true
-            }
-            Err(error) => {
-                let number = code(&error);
-                let gone = number.is_some_and(|c| RETRY.contains(&c));
-                let mut told = lock(&self.told);
-                *told.errors.entry(number.unwrap_or(0)).or_default() += 1;
-                if gone {
-                    told.refused.insert(id);
-                } else {
-                    told.unknown.insert(id);
-                }
-                gone
-            }
-        }
+        let answer = session.exec(statement);
+        lock(&self.told).note(id, &answer);
+        answer.map_or_else(|e| code(&e).is_some_and(|c| RETRY.contains(&c)), |_| true)
     }
+}
+
+/// Holds the ids in one table of every running node against what the clients were told.
+pub fn hold_ids(cluster: &Cluster, db: &str, table: &str, told: &Told) -> anyhow::Result<()> {
+    for node in cluster.nodes().iter().filter(|n| n.process().is_some()) {
+        let name = node.name();
+        let mut session = Session::open_within(node, db, 0, Duration::from_secs(60))?;
+        let rows: Vec<i64> = session.rows(&format!("SELECT id FROM {table}"))?;
+        let there: BTreeSet<i64> = rows.iter().copied().collect();
+        ensure!(there.len() == rows.len(), "{name} has rows twice");
+        compare(told, &there).with_context(|| name)?;
+    }
+    Ok(())
 }
 
 /// Holds every running node's tables against what the clients were told.
 pub fn hold_against(cluster: &Cluster, db: &str, told: &Told) -> anyhow::Result<()> {
+    hold_ids(cluster, db, "t", told)?;
     for node in cluster.nodes().iter().filter(|n| n.process().is_some()) {
         let name = node.name();
         let mut session = Session::open_within(node, db, 0, Duration::from_secs(60))?;
-        let rows: Vec<i64> = session.rows("SELECT id FROM t")?;
-        let there: BTreeSet<i64> = rows.iter().copied().collect();
-        ensure!(there.len() == rows.len(), "{name} has rows twice");
-        compare(told, &there).with_context(|| name.clone())?;
         let wrong: Vec<(i64, i64, i64)> = session.rows(
             // Client 0 are all that count nothing.
             "SELECT c.client, c.n, COUNT(t.id) FROM counters c LEFT JOIN t ON t.client = c.client \
@@ -357,6 +352,19 @@ pub fn compare(told: &Told, there: &BTreeSet<i64>) -> anyhow::Result<()> {
 }
 
 impl Told {
+    /// Remembers what came of the statement that was to commit row `id`.
+    pub fn note<T>(&mut self, id: i64, answer: &Sql<T>) {
+        let list = match answer.as_ref().map_err(code) {
+            Ok(_) => &mut self.acknowledged,
+            Err(Some(number)) if RETRY.contains(&number) => &mut self.refused,
+            Err(_) => &mut self.unknown,
+        };
+        list.insert(id);
+        if let Err(error) = answer {
+            *self.errors.entry(code(error).unwrap_or(0)).or_default() += 1;
+        }
+    }
+
     /// Adds what another round's clients were told.
     pub fn add(&mut self, other: Self) {
         self.acknowledged.extend(other.acknowledged);

@@ -15,6 +15,7 @@
 mod check;
 #[cfg(test)]
 mod conformance;
+mod facts;
 mod harness;
 mod history;
 mod lab;
@@ -148,7 +149,7 @@ fn main() -> ExitCode {
             println!("{:<18} {}", scenario.name, scenario.shows);
         }
         println!("\nOnly by name:");
-        let by_name = scenario::relay::all().into_iter();
+        let by_name = scenario::known().into_iter().chain(scenario::relay::all());
         for scenario in by_name.chain(scenario::replica::all()) {
             println!("{:<18} {}", scenario.name, scenario.shows);
         }
@@ -170,6 +171,7 @@ fn run(args: Args) -> anyhow::Result<bool> {
         let mut known = scenario::all();
         known.extend(scenario::long());
         known.extend(scenario::torture::control::all());
+        known.extend(scenario::known());
         known.extend(scenario::relay::all());
         known.extend(scenario::replica::all());
         let found = known.into_iter().find(|s| s.name == name);

@@ -111,6 +111,12 @@ impl Session {
         Ok(self.conn.affected_rows())
     }
 
+    /// The number that the last INSERT was given by AUTO_INCREMENT.
+    #[must_use]
+    pub fn last_id(&self) -> u64 {
+        self.conn.last_insert_id()
+    }
+
     /// Runs a statement and returns its rows.
     ///
     /// # Errors

@@ -2,7 +2,6 @@
 //! the entries that wait to be applied.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dromon_certify::Verdict;
@@ -25,6 +24,8 @@ use crate::plant::Plant;
 const HALF_REMOVED: Duration = Duration::from_millis(2500);
 /// How often an evicted node looks whether its log has failed.
 const EVICTED_LOOKS: Duration = Duration::from_millis(100);
+/// What an engine says that died of a panic of one of its tasks.
+pub(super) const PANICKED: &str = "panicked";
 /// States are compared at every index that this divides, and at views.
 const DIGEST_EVERY: u64 = 50;
 
@@ -75,7 +76,8 @@ impl Session {
         let Some(why) = engine.status().failed else {
             return false;
         };
-        if !self.host.disk_failed.load(Ordering::Relaxed) {
+        // No disk makes a task panic.
+        if !self.host.disk_may_fail() || why.contains(PANICKED) {
             self.shared
                 .unsound(self.host.slot, format_args!("the engine died: {why}"));
         }

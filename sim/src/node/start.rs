@@ -25,6 +25,7 @@ use dromon_order::{
 use dromon_writeset::{Seqno, Uuid};
 use tokio::sync::Notify;
 
+use super::deliver::PANICKED;
 use super::duties::Handler;
 use super::{Ended, Exit, Inner, Mark, Phase, Process, Session};
 use crate::database::Image;
@@ -88,7 +89,7 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
     );
     let store = match opened {
         Ok(store) => store,
-        Err(_) if process.host.disk_failed.load(Ordering::Relaxed) => {
+        Err(_) if process.host.disk_may_fail() => {
             return Ended::Exit(Exit::Died);
         }
         Err(e) => {
@@ -201,7 +202,7 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
     let engine = match started {
         Ok(engine) => engine,
         Err(e) => {
-            if !process.host.disk_failed.load(Ordering::Relaxed) {
+            if !process.host.disk_may_fail() || e.to_string().contains(PANICKED) {
                 shared.unsound(slot, format_args!("the engine does not start: {e}"));
             }
             return Ended::Exit(Exit::Died);

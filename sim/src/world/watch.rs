@@ -56,7 +56,7 @@ impl Machine {
         let disk = self.slow_until_us == (0, 0)
             && self.hung_until_us == 0
             && self.full_until_us == 0
-            && !self.host.disk_failed.load(Ordering::Relaxed)
+            && !self.host.disk_may_fail()
             && !lock(&self.host.truth).failed();
         Health {
             id: self.host.raft_id.load(Ordering::Relaxed),

@@ -9,7 +9,8 @@ use anyhow::{Context, bail, ensure};
 use dromon_sandbox::Node;
 
 use super::floors::least;
-use super::{ask, set_up, writers_on};
+use super::increments::Increments;
+use super::{ask, set_up};
 use crate::check;
 use crate::harness::Case;
 use crate::ledger::{self, Told};
@@ -20,19 +21,9 @@ const HOLD: Duration = Duration::from_secs(1);
 const STATE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Writers on db1 and db2; db3 is left to the administrator.
-fn writers(case: &Case) -> anyhow::Result<Storm> {
-    set_up_table(case)?;
-    writers_on(case, [0, 1])
-}
-
-fn set_up_table(case: &Case) -> anyhow::Result<()> {
-    set_up(
-        case,
-        &[
-            "CREATE TABLE t (id INT PRIMARY KEY, v BIGINT NOT NULL)",
-            "INSERT INTO t SELECT seq, 0 FROM seq_1_to_500",
-        ],
-    )
+fn writers(case: &Case) -> anyhow::Result<(Storm, Increments)> {
+    let increments = Increments::set_up(case)?;
+    Ok((increments.on(case, [0, 1])?, increments))
 }
 
 fn position(node: &Node) -> anyhow::Result<i64> {
@@ -47,14 +38,14 @@ fn held(case: &Case) -> anyhow::Result<(i64, i64)> {
     Ok((position(&first)? - before.0, position(&third)? - before.1))
 }
 
-fn wait_synced(case: &Case) -> anyhow::Result<()> {
+fn wait_synced(case: &Case, increments: &Increments) -> anyhow::Result<()> {
     case.node(2).wait_usable(STATE_LIMIT)?;
-    check::settled(&case.cluster(), &case.db).map(drop)
+    increments.are_there(case).map(drop)
 }
 
 /// A global read lock on db3.
 pub fn ftwrl(case: &mut Case) -> anyhow::Result<()> {
-    let storm = writers(case)?;
+    let (storm, increments) = writers(case)?;
     let mut admin = case.session(2)?;
     admin.exec("FLUSH TABLES WITH READ LOCK")?;
     let (others, own) = held(case)?;
@@ -65,7 +56,7 @@ pub fn ftwrl(case: &mut Case) -> anyhow::Result<()> {
     ensure!(others > 0, "db3's read lock held up db1");
     admin.exec("UNLOCK TABLES")?;
     let tally = storm.stop()?;
-    wait_synced(case)?;
+    wait_synced(case, &increments)?;
     case.note(format!(
         "db1 went on by {others} in {} s; {tally}",
         HOLD.as_secs()
@@ -75,7 +66,7 @@ pub fn ftwrl(case: &mut Case) -> anyhow::Result<()> {
 
 /// The stages of a backup on db3, each while others write.
 pub fn backup_stage(case: &mut Case) -> anyhow::Result<()> {
-    let storm = writers(case)?;
+    let (storm, increments) = writers(case)?;
     let mut admin = case.session(2)?;
     let mut moved = 0;
     for stage in ["START", "FLUSH", "BLOCK_DDL", "BLOCK_COMMIT"] {
@@ -94,7 +85,7 @@ pub fn backup_stage(case: &mut Case) -> anyhow::Result<()> {
     );
     admin.exec("BACKUP STAGE END")?;
     let tally = storm.stop()?;
-    wait_synced(case)?;
+    wait_synced(case, &increments)?;
     case.note(format!(
         "db1 went on by {others} in {} s; {tally}",
         HOLD.as_secs()
@@ -106,11 +97,11 @@ pub fn backup_stage(case: &mut Case) -> anyhow::Result<()> {
 /// write. (Not this one: a client that waits in COMMIT for the paused provider
 /// holds the metadata lock the ALTER needs.)
 pub fn rsu(case: &mut Case) -> anyhow::Result<()> {
-    set_up_table(case)?;
+    let increments = Increments::set_up(case)?;
     let mut longest = Duration::ZERO;
     for node in 0..3 {
         let others = [(node + 1) % 3, (node + 2) % 3];
-        let storm = writers_on(case, others)?;
+        let storm = increments.on(case, others)?;
         let mut admin = case.session(node)?;
         admin.exec("SET SESSION wsrep_OSU_method = 'RSU'")?;
         let begin = Instant::now();
@@ -135,7 +126,7 @@ pub fn rsu(case: &mut Case) -> anyhow::Result<()> {
             );
         }
     }
-    wait_synced(case)?;
+    wait_synced(case, &increments)?;
     case.note(format!(
         "the longest ALTER took {:.2} s",
         longest.as_secs_f64()
@@ -145,7 +136,7 @@ pub fn rsu(case: &mut Case) -> anyhow::Result<()> {
 
 /// db3 leaves flow control and comes back.
 pub fn desync(case: &mut Case) -> anyhow::Result<()> {
-    let storm = writers(case)?;
+    let (storm, increments) = writers(case)?;
     let third = case.node(2);
     let mut admin = case.session(2)?;
     for round in 1..=3 {
@@ -160,7 +151,7 @@ pub fn desync(case: &mut Case) -> anyhow::Result<()> {
         third.wait_usable(STATE_LIMIT)?;
     }
     let tally = storm.stop()?;
-    wait_synced(case)?;
+    wait_synced(case, &increments)?;
     case.note(tally.to_string());
     Ok(())
 }
@@ -169,7 +160,7 @@ pub fn desync(case: &mut Case) -> anyhow::Result<()> {
 pub fn flush_status(case: &mut Case) -> anyhow::Result<()> {
     const AVERAGE: &str = "wsrep_cert_deps_distance";
     const COUNTER: &str = "wsrep_replicated_bytes";
-    let storm = writers(case)?;
+    let (storm, increments) = writers(case)?;
     storm.blow(HOLD);
     let tally = storm.stop()?;
     check::drained(&case.cluster())?;
@@ -197,7 +188,7 @@ pub fn flush_status(case: &mut Case) -> anyhow::Result<()> {
         before.1,
         after.1
     );
-    check::settled(&case.cluster(), &case.db)?;
+    increments.are_there(case)?;
     case.note(format!("{AVERAGE} {} -> {}; {tally}", before.0, after.0));
     Ok(())
 }

@@ -49,6 +49,7 @@ pub fn bad_input(case: &mut Case) -> anyhow::Result<()> {
     cluster.node(2).wait_usable(JOIN_LIMIT)?;
     damaged_log(case, &cluster)?;
     edited_state(case, &cluster)?;
+    case.expect_in_log(2, check::ENGINE_FAILED);
     full_while_running(&cluster)
 }
 
@@ -631,8 +632,7 @@ fn full_while_running(cluster: &Cluster) -> anyhow::Result<()> {
     })?;
     let log = check::log_since(node, mark);
     ensure!(
-        log.contains("this node's ordering engine failed")
-            && log.contains("No space left on device"),
+        log.contains(check::ENGINE_FAILED) && log.contains("No space left on device"),
         "the full disk is not told:\n{}",
         node.log_tail(20)
     );

@@ -3,11 +3,15 @@
 mod admin;
 mod bad_input;
 mod big;
+mod blanks;
 mod conflicts;
 mod ddl_crash;
 mod ddl_storm;
 mod floors;
+mod increments;
+mod isolation;
 mod joins;
+mod kinds;
 mod members;
 mod mixture;
 mod outage;
@@ -21,13 +25,14 @@ mod slow_node;
 mod statements;
 mod sysbench;
 pub mod torture;
+mod triggers;
 mod witness;
 
 use std::time::Duration;
 
 use crate::check;
 use crate::harness::{Case, Run, Scenario, Servers};
-use crate::load::{RETRY, Session, Storm, Writer};
+use crate::load::Session;
 
 /// All scenarios; those that share servers first.
 pub fn all() -> Vec<Scenario> {
@@ -100,6 +105,18 @@ pub fn all() -> Vec<Scenario> {
             conflicts::unique_keys,
         ),
         (
+            "blanks",
+            "keys that differ in blanks and capitals only: each name once, each count right",
+            Shared,
+            blanks::blanks,
+        ),
+        (
+            "isolation",
+            "FOR UPDATE, and all levels of isolation, on the same rows from three nodes: no update is lost",
+            Shared,
+            isolation::isolation,
+        ),
+        (
             "no_primary_key",
             "tables without primary key, wsrep_mode=''",
             Shared,
@@ -110,6 +127,12 @@ pub fn all() -> Vec<Scenario> {
             "ALTER, CREATE, DROP, RENAME, TRUNCATE against DML from other nodes",
             Shared,
             ddl_storm::storm,
+        ),
+        (
+            "kinds",
+            "sequences, system-versioned tables, triggers, routines, events, used and made anew: equal on all nodes",
+            Shared,
+            kinds::kinds,
         ),
         (
             "sync_wait",
@@ -327,6 +350,31 @@ pub fn long() -> Vec<Scenario> {
     ]
 }
 
+/// What stands still with every provider, as the server has it so: run by name, to see whether it still does.
+pub fn known() -> Vec<Scenario> {
+    let table: [(&str, &str, Run); 2] = [
+        (
+            "hashed",
+            "a unique key USING HASH, wanted by clients of all nodes: known to stand still",
+            blanks::hashed,
+        ),
+        (
+            "trigger_ddl",
+            "rows under a trigger that does nothing, amid ALTERs of the table that it names: known to stand still",
+            triggers::amid_ddl,
+        ),
+    ];
+    let of = |(name, shows, run)| Scenario {
+        name,
+        shows,
+        servers: Servers::Shared,
+        run,
+        round: Duration::ZERO,
+        timed: false,
+    };
+    table.into_iter().map(of).collect()
+}
+
 /// Runs statements on db1 and waits until all nodes have them.
 fn set_up(case: &Case, statements: &[&str]) -> anyhow::Result<()> {
     let mut session = case.session(0)?;
@@ -358,20 +406,4 @@ fn ask<T: dromon_sandbox::mysql::prelude::FromRow>(
     session
         .one(sql)?
         .ok_or_else(|| anyhow::anyhow!("{sql} returned no row on {}", case.node(index).name()))
-}
-
-/// Four clients on two nodes that change rows of table `t`.
-fn writers_on(case: &Case, nodes: [usize; 2]) -> anyhow::Result<Storm> {
-    let writers = (0..4)
-        .map(|client| {
-            Writer::new(&case.node(nodes[client % 2]), |s| {
-                let id = s.rng.below(500) + 1;
-                s.exec(&format!("UPDATE t SET v = v + 1 WHERE id = {id}"))
-                    .map(drop)
-            })
-        })
-        .collect();
-    let storm = Storm::start(&case.db, writers, RETRY)?;
-    storm.blow(Duration::from_millis(300));
-    Ok(storm)
 }

@@ -13,6 +13,7 @@ use dromon_sandbox::{Cluster, Node, Start, StopReport};
 use super::relay::plain::{Load, PASSWORD, Server, TABLES, USER};
 use crate::check;
 use crate::harness::{Case, JOIN_LIMIT};
+use crate::ledger::{self, Told};
 use crate::load::{RETRY, Session, code};
 
 /// How long replicas may take to have everything.
@@ -50,10 +51,7 @@ fn on(mode: bool) -> &'static str {
 
 fn chain(case: &mut Case, mode: bool) -> anyhow::Result<()> {
     case.retire_cluster()?;
-    let dir = case.dir().with_extension(format!("plain-{}", on(mode)));
-    if dir.exists() {
-        std::fs::remove_dir_all(&dir)?;
-    }
+    let dir = case.dir_beside(&format!("plain-{}", on(mode)))?;
     let cluster = case.own_cluster(|spec| {
         *spec = spec
             .clone()
@@ -75,7 +73,6 @@ fn chain(case: &mut Case, mode: bool) -> anyhow::Result<()> {
     for index in [1, 2] {
         start(&cluster, index, Start::Join, mode)?;
     }
-    std::fs::create_dir_all(&dir)?;
     let primary = Server::new(&dir, "primary", 1, &[])?;
     // Not strict: after a crash the node may have its GTIDs in another order.
     let replica = Server::new(&dir, "replica", 50, &["--gtid-strict-mode=0"])?;
@@ -121,10 +118,12 @@ fn chain(case: &mut Case, mode: bool) -> anyhow::Result<()> {
     }
     thread::sleep(time);
     let done = load.stop()?;
-    let written = own.stop()?;
+    let told = own.stop()?;
     // Node and replica apply one after the other what the clients wrote side by side.
     let took = equal(&cluster, &primary, &replica, LIMIT + began.elapsed() * 4)?;
     check::whole(&cluster)?;
+    ledger::hold_ids(&cluster, "rt", OWN, &told)?;
+    let written = told.acknowledged.len();
     case.progress(format!(
         "wsrep_gtid_mode={}: {done} transactions of the primary's clients, {written} of the cluster's; db1 between primary \
          and replica {} {} times; primary, three nodes and replica equal {:.1} s later",
@@ -135,6 +134,7 @@ fn chain(case: &mut Case, mode: bool) -> anyhow::Result<()> {
     ));
     if !mode {
         let went = killed_without_the_mode(&cluster, &primary, time)?;
+        ledger::hold_ids(&cluster, "rt", OWN, &told)?;
         case.progress(format!("wsrep_gtid_mode=OFF, db1 killed: {went}"));
     }
     drop((primary, replica));
@@ -298,7 +298,7 @@ fn equal(
 /// A client of db2 that writes what the primary does not have.
 struct Own {
     stop: Arc<AtomicBool>,
-    thread: thread::JoinHandle<anyhow::Result<u64>>,
+    thread: thread::JoinHandle<anyhow::Result<Told>>,
 }
 
 impl Own {
@@ -307,25 +307,27 @@ impl Own {
         let (node, ended) = (Arc::clone(cluster.node(1)), Arc::clone(&stop));
         let thread = thread::spawn(move || {
             let mut session = Session::open(&node, "", 0)?;
-            let mut done = 0;
-            for id in 1u64.. {
+            let mut told = Told::default();
+            for id in 1i64.. {
                 if ended.load(Ordering::Acquire) {
                     break;
                 }
-                match session.exec(&format!("INSERT INTO {OWN} VALUES ({id})")) {
-                    Ok(_) => done += 1,
+                let answer = session.exec(&format!("INSERT INTO {OWN} VALUES ({id})"));
+                told.note(id, &answer);
+                match answer {
+                    Ok(_) => {}
                     // While the others elect, or a conflict: the next one.
                     Err(e) if code(&e).is_some_and(|c| RETRY.contains(&c) || c == 1047) => {}
                     Err(e) => return Err(e).context("the cluster's client"),
                 }
                 thread::sleep(Duration::from_millis(5));
             }
-            Ok(done)
+            Ok(told)
         });
         Self { stop, thread }
     }
 
-    fn stop(self) -> anyhow::Result<u64> {
+    fn stop(self) -> anyhow::Result<Told> {
         self.stop.store(true, Ordering::Release);
         self.thread
             .join()

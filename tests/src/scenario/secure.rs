@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::check;
 use crate::harness::{Case, JOIN_LIMIT, new_database};
-use crate::ledger::{self, Ledger, Numbers};
+use crate::ledger::{self, Ledger, Numbers, Told};
 use crate::load::{RETRY, Session, Storm, Writer, blow};
 
 const STOP_LIMIT: Duration = Duration::from_secs(60);
@@ -34,8 +35,9 @@ pub fn tls(case: &mut Case) -> anyhow::Result<()> {
     first.exec("CREATE TABLE tls.t (id BIGINT AUTO_INCREMENT PRIMARY KEY, pad TEXT NOT NULL)")?;
     check::drained(&cluster)?;
     let time = case.options.seconds / 2;
-    let mut tally = load(case, time)?;
-    check::settled(&cluster, "tls")?;
+    let told = Arc::new(Mutex::new(Told::default()));
+    let mut tally = load(case, time, &told)?;
+    all_there(&cluster, &told)?;
 
     // A new certificate on each node, then each link made anew under it.
     let record = cluster.record();
@@ -62,9 +64,9 @@ pub fn tls(case: &mut Case) -> anyhow::Result<()> {
             "FLUSH SSL did not read the certificates again: {log}"
         );
     }
-    let more = load(case, time)?;
+    let more = load(case, time, &told)?;
     tally.add(&more);
-    check::settled(&cluster, "tls")?;
+    all_there(&cluster, &told)?;
     check::whole(&cluster)?;
 
     if record.is_dromon() {
@@ -410,17 +412,31 @@ pub fn ipv6(case: &mut Case) -> anyhow::Result<()> {
     check::whole(&cluster)
 }
 
-fn load(case: &Case, time: Duration) -> anyhow::Result<crate::load::Tally> {
+fn load(
+    case: &Case,
+    time: Duration,
+    told: &Arc<Mutex<Told>>,
+) -> anyhow::Result<crate::load::Tally> {
     let writers = (0..3)
         .map(|node| {
-            Writer::new(&case.node(node), |s| {
+            let told = Arc::clone(told);
+            Writer::new(&case.node(node), move |s| {
                 let len = s.rng.below(60_000);
-                s.exec(&format!("INSERT INTO t (pad) VALUES (REPEAT('x', {len}))"))
-                    .map(drop)
+                s.exec(&format!("INSERT INTO t (pad) VALUES (REPEAT('x', {len}))"))?;
+                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                told.acknowledged.insert(s.last_id() as i64);
+                Ok(())
             })
         })
         .collect();
     blow("tls", writers, RETRY, time)
+}
+
+/// On each node what was acknowledged, and no more: any other error ends the load.
+fn all_there(cluster: &Cluster, told: &Mutex<Told>) -> anyhow::Result<()> {
+    check::settled(cluster, "tls")?;
+    let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+    ledger::hold_ids(cluster, "tls", "t", &told)
 }
 
 /// Everybody who lacks something, at the first node's door; how many there were.

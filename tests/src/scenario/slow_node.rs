@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use dromon_sandbox::WsrepStatus;
 
-use super::{set_up, writers_on};
+use super::increments::Increments;
 use crate::check;
 use crate::harness::Case;
 use crate::load::Session;
@@ -22,27 +22,21 @@ const ASK: Duration = Duration::from_secs(10);
 
 /// db3 is held twice: the others wait for it, then, in quarantine, they do not.
 pub fn slow_node(case: &mut Case) -> anyhow::Result<()> {
-    set_up(
-        case,
-        &[
-            "CREATE TABLE t (id INT PRIMARY KEY, v BIGINT NOT NULL)",
-            "INSERT INTO t SELECT seq, 0 FROM seq_1_to_500",
-        ],
-    )?;
-    waited_for(case)?;
+    let increments = Increments::set_up(case)?;
+    waited_for(case, &increments)?;
     if !case.cluster().record().is_dromon() {
         return Ok(()); // the peer has no quarantine
     }
     set_on_all(case, "quarantine")?;
-    let result = in_quarantine(case);
+    let result = in_quarantine(case, &increments);
     set_on_all(case, "wait")?;
     result
 }
 
 /// The default: everybody's writers stand still until db3 goes on, and status
 /// and log say for whom.
-fn waited_for(case: &mut Case) -> anyhow::Result<()> {
-    let storm = writers_on(case, [0, 1])?;
+fn waited_for(case: &mut Case, increments: &Increments) -> anyhow::Result<()> {
+    let storm = increments.on(case, [0, 1])?;
     let before = seqno(case, 0)?;
     storm.blow(LOOK);
     let free = seqno(case, 0)? - before;
@@ -73,7 +67,7 @@ fn waited_for(case: &mut Case) -> anyhow::Result<()> {
     release(lock)?;
     storm.blow(LOOK / 2);
     let tally = storm.stop()?;
-    check::settled(&case.cluster(), &case.db)?;
+    increments.are_there(case)?;
     case.note(format!(
         "waited for: db1 went on by {held} while db3 was held ({free} before), {} waited there; {tally}",
         queue.unwrap_or(-1)
@@ -83,8 +77,8 @@ fn waited_for(case: &mut Case) -> anyhow::Result<()> {
 
 /// `dromon.slow_node=quarantine`: after five seconds the others go on. db3 keeps
 /// the log all the while, and catches up when it can.
-fn in_quarantine(case: &mut Case) -> anyhow::Result<()> {
-    let storm = writers_on(case, [0, 1])?;
+fn in_quarantine(case: &mut Case, increments: &Increments) -> anyhow::Result<()> {
+    let storm = increments.on(case, [0, 1])?;
     let marks = check::log_marks(&case.cluster());
     let before = seqno(case, 0)?;
     storm.blow(LOOK);
@@ -136,7 +130,7 @@ fn in_quarantine(case: &mut Case) -> anyhow::Result<()> {
             s.get("wsrep_dromon_quarantined").is_empty()
         })?;
     }
-    check::settled(&case.cluster(), &case.db)?;
+    increments.are_there(case)?;
     case.note(format!(
         "quarantine: after {:.1} s; then db1 went on by {went_on} in {} s ({free} before); db3 was {behind} behind and \
          caught up {:.1} s after the load; {tally}",

@@ -14,6 +14,7 @@ use crate::harness::{Case, JOIN_LIMIT};
 use crate::load::Session;
 use crate::scenario::relay::place;
 use crate::scenario::relay::plain::{Load, PASSWORD, Server, USER};
+use crate::scenario::relay::process::nothing_panicked;
 
 /// Kills under each setting.
 const KILLS: u64 = 50;
@@ -148,10 +149,7 @@ pub fn cluster(case: &mut Case) -> anyhow::Result<()> {
 
 fn into_a_node(case: &mut Case, logs: bool) -> anyhow::Result<()> {
     case.retire_cluster()?;
-    let dir = case.dir().with_extension("plain");
-    if dir.exists() {
-        std::fs::remove_dir_all(&dir)?;
-    }
+    let dir = case.dir_beside("plain")?;
     let cluster = case.own_cluster(|spec| {
         // The primary's clients write to a table without a key, too.
         *spec = spec.clone().set("wsrep_mode", "");
@@ -163,7 +161,6 @@ fn into_a_node(case: &mut Case, logs: bool) -> anyhow::Result<()> {
         }
     })?;
     cluster.start_all(JoinPlan::Together, JOIN_LIMIT)?;
-    std::fs::create_dir_all(&dir)?;
     // The nodes have number 1.
     let primary = Server::new(&dir, "primary", 41, &[])?;
     prepare(&primary)?;
@@ -230,7 +227,8 @@ fn into_a_node(case: &mut Case, logs: bool) -> anyhow::Result<()> {
         if logs { "with" } else { "without" },
         rounds * 6
     ));
-    drop(primary);
+    drop((replica, primary));
+    nothing_panicked(&dir)?;
     std::fs::remove_dir_all(&dir)?;
     Ok(())
 }

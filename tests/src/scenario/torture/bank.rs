@@ -23,8 +23,9 @@ const FAULTS: &[Fault] = &[Fault::Kill, Fault::Pause, Fault::KillAll];
 #[derive(Default)]
 struct Counts {
     stop: AtomicBool,
-    transfers: AtomicU64,
-    totals: AtomicU64,
+    /// Of each node.
+    transfers: [AtomicU64; 3],
+    totals: [AtomicU64; 3],
 }
 
 /// Tellers on all nodes read two accounts and write them; an auditor on each
@@ -46,7 +47,7 @@ pub fn transfers(case: &mut Case) -> anyhow::Result<()> {
             let (node, db, counts) = (Arc::clone(node), case.db.clone(), Arc::clone(&counts));
             let seed = case.options.seed * 100 + (index * 10 + role) as u64;
             threads.push(thread::spawn(move || {
-                let result = serve(&node, &db, seed, role == 0, &counts);
+                let result = serve((index, &node), &db, seed, role == 0, &counts);
                 if result.is_err() {
                     counts.stop.store(true, Ordering::Release);
                 }
@@ -73,14 +74,21 @@ pub fn transfers(case: &mut Case) -> anyhow::Result<()> {
         )?;
         right(total, &cluster.node(index).name())?;
     }
-    let (transfers, totals) = (
-        counts.transfers.load(Ordering::Relaxed),
-        counts.totals.load(Ordering::Relaxed),
-    );
-    ensure!(
-        transfers > 100 && totals > 100,
-        "only {transfers} transfers, {totals} totals"
-    );
+    // Of each node, faults and all: a sum would not show one that took no part.
+    let wanted = time.as_secs().max(1);
+    let of = |all: &[AtomicU64; 3]| all.each_ref().map(|n| n.load(Ordering::Relaxed));
+    let (transfers, totals) = (of(&counts.transfers), of(&counts.totals));
+    for n in 0..3 {
+        ensure!(
+            transfers[n] >= wanted && totals[n] >= wanted,
+            "db{}: only {} transfers, {} totals, at least {wanted} of each were wanted",
+            n + 1,
+            transfers[n],
+            totals[n]
+        );
+    }
+    let sum = |all: [u64; 3]| all.iter().sum::<u64>();
+    let (transfers, totals) = (sum(transfers), sum(totals));
     case.progress(nemesis.to_string());
     case.progress(format!(
         "{transfers} transfers acknowledged, {totals} totals taken meanwhile: all {}",
@@ -97,7 +105,13 @@ fn right(total: i64, node: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn serve(node: &Node, db: &str, seed: u64, audits: bool, counts: &Counts) -> anyhow::Result<()> {
+fn serve(
+    (index, node): (usize, &Node),
+    db: &str,
+    seed: u64,
+    audits: bool,
+    counts: &Counts,
+) -> anyhow::Result<()> {
     let mut session: Option<Session> = None;
     while !counts.stop.load(Ordering::Acquire) {
         let Some(open) = session.as_mut() else {
@@ -117,10 +131,10 @@ fn serve(node: &Node, db: &str, seed: u64, audits: bool, counts: &Counts) -> any
         match result {
             Ok(Some(total)) => {
                 right(total.context("no total")?, &node.name())?;
-                counts.totals.fetch_add(1, Ordering::Relaxed);
+                counts.totals[index].fetch_add(1, Ordering::Relaxed);
             }
             Ok(None) => {
-                counts.transfers.fetch_add(1, Ordering::Relaxed);
+                counts.transfers[index].fetch_add(1, Ordering::Relaxed);
             }
             // Whether it happened or not: the total stays.
             Err(_) => {

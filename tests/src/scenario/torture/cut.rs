@@ -133,6 +133,17 @@ pub fn copies(cluster: &Cluster, marks: &[usize]) -> anyhow::Result<Vec<String>>
     Ok(copies)
 }
 
+/// Fails if a node took a full copy since the marks: none had lost what it needs to go on.
+pub fn no_copies(cluster: &Cluster, marks: &[usize]) -> anyhow::Result<()> {
+    let copies = copies(cluster, marks)?;
+    ensure!(
+        copies.is_empty() || !cluster.record().is_dromon(),
+        "copies were not needed: {}",
+        copies.join("; ")
+    );
+    Ok(())
+}
+
 /// What the server says when a full copy has arrived.
 const RECEIVED: &str = "SST received";
 

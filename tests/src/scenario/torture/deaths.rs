@@ -100,6 +100,9 @@ fn all_at_once(
             cut.was_made(&cluster)?;
         }
         let cut_words = cut.map(|cut| cut.words).unwrap_or_default();
+        if !needs.disks {
+            cut::no_copies(&cluster, &marks)?;
+        }
         let taken = cut::copies(&cluster, &marks)?;
         copies += taken.len();
         for copy in taken {
@@ -215,6 +218,7 @@ pub fn rolling(case: &mut Case) -> anyhow::Result<()> {
         let clients = Ledger::open(cluster.nodes(), &case.db, CLIENTS, &mut numbers);
         clients.wait_more(LEAST_ROWS, WRITE_LIMIT)?;
         let order = shuffled(&cluster, &mut rng);
+        let marks = check::log_marks(&cluster);
         for &index in &order {
             let node = cluster.node(index);
             node.kill()?;
@@ -234,6 +238,7 @@ pub fn rolling(case: &mut Case) -> anyhow::Result<()> {
         clients.wait_more(LEAST_ROWS, WRITE_LIMIT)?;
         let words = clients.close_into(&mut told)?;
         nothing_lost(&cluster, &case.db, &told)?;
+        cut::no_copies(&cluster, &marks)?;
         let names: Vec<String> = order.iter().map(|i| cluster.node(*i).name()).collect();
         case.progress(format!(
             "round {}: {words}; {} killed, {}; all Synced {} after the last start; 0 lost",
@@ -263,12 +268,14 @@ pub fn leader_dies(case: &mut Case) -> anyhow::Result<()> {
         thread::sleep(load_time(case, &mut rng));
         let dead = leader(&cluster, &mut rng)?;
         let node = cluster.node(dead);
+        let marks = check::log_marks(&cluster);
         node.kill()?;
         clients.wait_more(LEAST_ROWS, WRITE_LIMIT)?;
         node.start(Start::Join, &[])?;
         let back = all_back(&cluster)?;
         let words = clients.close_into(&mut told)?;
         nothing_lost(&cluster, &case.db, &told)?;
+        cut::no_copies(&cluster, &marks)?;
         case.progress(format!(
             "round {}: {words}; {} led and was killed, all Synced {} after its start; 0 lost",
             round + 1,

@@ -12,7 +12,7 @@ use super::cut::{Pump, copies};
 use super::{
     Needs, WRITE_LIMIT, add_option, all_back, leader, load_time, nothing_lost, seconds, started,
 };
-use crate::check;
+use crate::check::{self, ENGINE_FAILED};
 use crate::harness::Case;
 use crate::lab::LogFault;
 use crate::ledger::{self, Ledger, Numbers, Told};
@@ -64,6 +64,9 @@ pub fn log_disk(case: &mut Case) -> anyhow::Result<()> {
         let option = format!("evs.inactive_timeout=PT{patience}S");
         add_option(&mut spec.provider_options, &option);
     })?;
+    for node in 0..cluster.nodes().len() {
+        case.expect_in_log(node, ENGINE_FAILED);
+    }
     ledger::set_up(cluster.node(0), &case.db)?;
     let mut numbers = Numbers::new();
     let (mut told, mut wrong) = (Told::default(), Vec::new());
@@ -221,7 +224,7 @@ fn once(
     }
     if let Some(words) = fault.words() {
         let log = check::log_since(node, mark);
-        if !log.contains("this node's ordering engine failed") || !log.contains(words) {
+        if !log.contains(ENGINE_FAILED) || !log.contains(words) {
             seen.wrong(format!("its log does not say {words:?}"));
         }
     }
@@ -236,17 +239,16 @@ fn once(
     let marks = check::log_marks(cluster);
     node.start(Start::Join, &[])?;
     let back = all_back(cluster)?;
-    let how = match copies(cluster, &marks)?.is_empty() {
-        true => "without a copy",
-        false => "by a full copy",
-    };
+    for copy in copies(cluster, &marks)? {
+        seen.wrong(format!("its log was there to go on with: {copy}"));
+    }
     there.wait_more(20, WRITE_LIMIT)?;
     there.close_into(told)?;
     elsewhere.close_into(told)?;
     nothing_lost(cluster, &case.db, told)?;
     let _ = write!(
         seen.words,
-        "back in the same place {} after its start, {how}; {} rows acknowledged so far, 0 lost",
+        "back in the same place {} after its start; {} rows acknowledged so far, 0 lost",
         seconds(back),
         told.acknowledged.len()
     );

@@ -10,6 +10,7 @@ mod cut_off;
 mod deaths;
 mod disks;
 mod joining;
+mod lost;
 mod nemesis;
 mod origin;
 mod orphans;
@@ -68,6 +69,18 @@ pub fn all() -> Vec<Scenario> {
             "the leader killed under load",
             60,
             deaths::leader_dies,
+        ),
+        (
+            "leader_lost",
+            "the leader killed under load and its directory emptied: the others have all, then it comes anew",
+            120,
+            lost::leader_is_lost,
+        ),
+        (
+            "memory_of_one",
+            "one of three with dromon.durability=memory: it is killed, then another one; 0 lost",
+            180,
+            lost::memory_of_one,
         ),
         (
             "kill_joining",

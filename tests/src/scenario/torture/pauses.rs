@@ -2,8 +2,8 @@
 //! was cut off says to its clients.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use dromon_sandbox::{Cluster, Node, Start};
 use super::{Needs, all_back, leader, started};
 use crate::check;
 use crate::harness::{Case, new_database};
+use crate::ledger::{self, Told};
 use crate::load::{Session, Sql};
 use crate::rng::Rng;
 
@@ -90,7 +91,7 @@ fn measure(case: &mut Case, peer: Option<&Path>) -> anyhow::Result<[Duration; 3]
     let table = "CREATE TABLE t (id BIGINT PRIMARY KEY)";
     drop(new_database(cluster.node(0), &case.db, &[table])?);
     check::drained(&cluster)?;
-    let ids = Arc::new(AtomicI64::new(1));
+    let rows = Rows::default();
     let mut worst = [Duration::ZERO; 3];
     for round in 0..case.options.rounds {
         let mut rng = Rng::new(case.options.seed + round);
@@ -100,7 +101,7 @@ fn measure(case: &mut Case, peer: Option<&Path>) -> anyhow::Result<[Duration; 3]
                 victim = (victim + 1 + rng.below(2) as usize) % 3;
             }
             let before = term(&cluster);
-            let seen = once(case, &cluster, victim, fault, &ids, judged)?;
+            let seen = once(case, &cluster, victim, fault, &rows, judged)?;
             worst[nth] = worst[nth].max(seen.pause);
             let who = match (judged, seen.led) {
                 (false, _) => "a node",
@@ -143,6 +144,7 @@ fn measure(case: &mut Case, peer: Option<&Path>) -> anyhow::Result<[Duration; 3]
             all_back(&cluster)?;
             check::settled(&cluster, &case.db)?;
             if judged {
+                ledger::hold_ids(&cluster, &case.db, "t", &lock(&rows.told))?;
                 words += &format!("; terms: {}", term(&cluster) - before);
             }
             case.progress(words);
@@ -160,6 +162,17 @@ fn term(cluster: &Cluster) -> i64 {
     terms.max().unwrap_or(0)
 }
 
+/// The rows of all rounds, and what the clients were told of them.
+#[derive(Default, Clone)]
+struct Rows {
+    last: Arc<AtomicI64>,
+    told: Arc<Mutex<Told>>,
+}
+
+fn lock(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
+    told.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 struct Seen {
     /// Whether the victim led just before it was hurt.
     led: bool,
@@ -174,23 +187,25 @@ fn once(
     cluster: &Arc<Cluster>,
     victim: usize,
     fault: Fault,
-    ids: &Arc<AtomicI64>,
+    rows: &Rows,
     judged: bool,
 ) -> anyhow::Result<Seen> {
     let stop = Arc::new(AtomicBool::new(false));
     let written = Arc::new(Written::default());
     let client = |index: usize, reads: bool| {
         let node = Arc::clone(cluster.node(index));
-        let (db, ids, stop) = (case.db.clone(), Arc::clone(ids), Arc::clone(&stop));
+        let (db, rows, stop) = (case.db.clone(), rows.clone(), Arc::clone(&stop));
         let written = Arc::clone(&written);
         thread::spawn(move || {
             ask_until(&stop, &node, &db, move |s| {
                 if reads {
                     return s.rows::<i64>("SELECT id FROM t WHERE id = 1").map(drop);
                 }
-                let id = ids.fetch_add(1, Ordering::Relaxed);
+                let id = rows.last.fetch_add(1, Ordering::Relaxed) + 1;
                 let counts = written.is_hurt.load(Ordering::Acquire);
-                s.exec(&format!("INSERT INTO t VALUES ({id})"))?;
+                let answer = s.exec(&format!("INSERT INTO t VALUES ({id})"));
+                lock(&rows.told).note(id, &answer);
+                answer?;
                 if counts {
                     written.acknowledged[index].fetch_add(1, Ordering::Relaxed);
                 }
