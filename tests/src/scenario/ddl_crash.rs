@@ -23,6 +23,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// twice, before that is not seen.
 const TABLES: u64 = 8;
 
+/// Said by the one that does, where nobody knows whether it has its effect.
+const RUNS_AGAIN: &str = "this node runs it again";
+
 /// What one client did until it was told to stop, or until its node died.
 #[derive(Default)]
 struct Done {
@@ -37,7 +40,8 @@ struct Done {
 /// One client turns a ring of tables by RENAME and adds columns, one statement after
 /// the other, while a node, or all nodes, are killed and started again. Each
 /// acknowledged statement has had its effect once, the one without an answer
-/// once or not at all, and alike on all nodes.
+/// once or not at all, and alike on all nodes. Only where all died within a statement one may
+/// run it again that had its effect there already (docs/node.md): it says so.
 pub fn crashes(case: &mut Case) -> anyhow::Result<()> {
     let cluster = case.own_cluster(|spec| {
         *spec = spec.clone().set("innodb_flush_log_at_trx_commit", "0");
@@ -52,16 +56,24 @@ pub fn crashes(case: &mut Case) -> anyhow::Result<()> {
     drop(new_database(cluster.node(0), &case.db, &tables)?);
     let mut rng = Rng::new(0xdd1);
     let (mut turned, mut columns) = (0, BTreeSet::from(["id".to_owned()]));
-    let (mut turns, mut added) = (0, 0);
+    let (mut turns, mut added, mut twice) = (0, 0, 0);
+    let count = |words: &str| -> anyhow::Result<usize> {
+        let logs = cluster.nodes().iter().map(|n| n.read_log());
+        logs.map(|log| Ok(log?.matches(words).count())).sum()
+    };
     for round in 0..ROUNDS {
         let all = round % 2 == 1;
+        let again = count(RUNS_AGAIN)?;
         let done = one_round(case, &cluster, round, all, &mut rng)?;
         ensure!(done.turns > 0, "no statement was acknowledged");
         check::settled(&cluster, &case.db)?;
         let (now_turned, now_columns) = state(case, &cluster)?;
         let unknown = done.unknown == Some(None);
+        let again = unknown && count(RUNS_AGAIN)? > again;
+        let once = is_explained(turned, done.turns, u64::from(unknown), now_turned);
+        twice += usize::from(again && !once);
         ensure!(
-            is_explained(turned, done.turns, unknown, now_turned),
+            once || again && is_explained(turned, done.turns, 2, now_turned),
             "round {round}: the tables were at {turned} of {TABLES} and are at {now_turned} after {} acknowledged turns{}",
             done.turns,
             if unknown {
@@ -81,20 +93,19 @@ pub fn crashes(case: &mut Case) -> anyhow::Result<()> {
         added += done.columns.len();
         (turned, columns) = (now_turned, now_columns);
     }
-    let logs: Vec<String> = cluster
-        .nodes()
-        .iter()
-        .map(|n| n.read_log())
-        .collect::<Result<_, _>>()?;
-    let count = |words: &str| logs.iter().map(|l| l.matches(words).count()).sum::<usize>();
+    // Its server must die within what is a thousandth of a second at most.
+    ensure!(
+        twice < (ROUNDS / 2) as usize,
+        "each outage had a statement run twice"
+    );
     case.note(format!(
         "{} crashes of one node, {} of all; {turns} renames and {added} columns acknowledged, each there once; at a \
-         restart {} statements were passed, {} copied, {} run again",
+         restart {} statements were passed, {} copied, {} run again, {twice} of these for the second time",
         ROUNDS / 2,
         ROUNDS / 2,
-        count("its place is passed, it is not run again"),
-        count("knows better: taking a full copy from it"),
-        count("this node runs it again"),
+        count("its place is passed, it is not run again")?,
+        count("knows better: taking a full copy from it")?,
+        count(RUNS_AGAIN)?,
     ));
     check::whole(&cluster)
 }
@@ -170,10 +181,10 @@ fn work(session: &mut Session, round: u64, stop: &AtomicBool) -> Done {
     done
 }
 
-/// Whether each acknowledged turn was done once, and the one without an answer once or not at all.
-fn is_explained(before: u64, acknowledged: u64, unknown: bool, now: u64) -> bool {
+/// Whether each acknowledged turn was done once, and the one without an answer `most` times at most.
+fn is_explained(before: u64, acknowledged: u64, most: u64, now: u64) -> bool {
     let more = (now + TABLES - (before + acknowledged) % TABLES) % TABLES;
-    more <= u64::from(unknown)
+    more <= most
 }
 
 /// How far the ring has turned, and which columns there are: alike on all nodes.
@@ -213,11 +224,12 @@ mod tests {
     fn a_rename_is_there_once() {
         for (before, acknowledged) in [(0, 3), (6, 5), (7, 80)] {
             let at = |more: u64| (before + acknowledged + more) % TABLES;
-            for unknown in [false, true] {
-                let ok = |now| is_explained(before, acknowledged, unknown, now);
+            for most in 0..3 {
+                let ok = |now| is_explained(before, acknowledged, most, now);
                 assert!(ok(at(0)));
-                assert_eq!(ok(at(1)), unknown, "done, though nobody knows");
-                assert!(!ok(at(2)), "done twice");
+                assert_eq!(ok(at(1)), most >= 1, "done, though nobody knows");
+                assert_eq!(ok(at(2)), most >= 2, "done twice");
+                assert!(!ok(at(3)));
                 assert!(!ok(at(TABLES - 1)), "lost");
             }
         }
