@@ -12,7 +12,7 @@ use crate::{output, place};
 /// Options of `dromon status`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "It knows clusters that `dromon up` made on this machine, and no others: there watch wsrep_cluster_status,\nwsrep_ready, wsrep_cluster_size, wsrep_local_state_comment and wsrep_dromon_state_differs, _log_held, _log_bytes,\n_quarantined, _slow, _durability_differs, _binary_log and _stays_out on every node (docs/status.md).\n\nExit codes: 0 every node is Synced and they agree; 1 writable, but something is missing, is slow, or not set\nalike (dromon.durability); 2 no node can be written to, the nodes disagree or are two clusters by now, or\nthere is no cluster."
+    after_help = "It knows clusters that `dromon up` made on this machine, and no others: there watch wsrep_cluster_status,\nwsrep_ready, wsrep_cluster_size, wsrep_local_state_comment and wsrep_dromon_state_differs,\n_other_primary, _log_held, _log_bytes, _quarantined, _slow, _durability_differs, _binary_log and _stays_out on every node (docs/status.md).\n\nExit codes: 0 every node is Synced and they agree; 1 writable, but something is missing, is slow, or not set\nalike (dromon.durability); 2 no node can be written to, the nodes disagree or are two clusters by now, or\nthere is no cluster."
 )]
 pub struct Args {
     /// Where the cluster lies.

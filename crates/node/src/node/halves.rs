@@ -237,9 +237,9 @@ impl Node {
         let thread = std::thread::Builder::new()
             .name("dromon-beside".into())
             .spawn(move || node.hears_beside());
-        match thread {
-            Ok(thread) => beside.asking = Some(thread),
-            Err(e) => drop(e), // it is tried again
+        // Without one it is tried again.
+        if let Ok(thread) = thread {
+            beside.asking = Some(thread);
         }
     }
 

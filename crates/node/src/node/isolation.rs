@@ -217,17 +217,20 @@ impl Node {
         // What comes again after a crash may have been voted on.
         let had_failed = lock(&self.votes).get(&seqno).is_some_and(|w| *w != 0);
         let digest = twox_hash::XxHash3_64::oneshot(error).max(1);
+        let propose = || {
+            let ballot = encode(&Control::Vote {
+                uuid,
+                seqno,
+                digest,
+            });
+            self.order().map(|o| o.propose(kind::CONTROL, 0, ballot))
+        };
         if alone {
             // Of a vote before a crash this node hears once more.
             self.own_failed(seqno, digest);
             if statement {
                 // Who comes back by the log is to know that it failed here, and why. Of rows others have more.
-                let ballot = encode(&Control::Vote {
-                    uuid,
-                    seqno,
-                    digest,
-                });
-                let _ = self.order().map(|o| o.propose(kind::CONTROL, 0, ballot));
+                let _ = propose();
             }
             if !statement && !had_failed {
                 self.tell_uncompared(seqno, text);
@@ -254,13 +257,7 @@ impl Node {
             "Member {} initiates vote on {seqno},{digest:016x}: {text}",
             self.setup.name
         ));
-        let ballot = encode(&Control::Vote {
-            uuid,
-            seqno,
-            digest,
-        });
-        let said = self.order().map(|o| o.propose(kind::CONTROL, 0, ballot));
-        let winner = match said {
+        let winner = match propose() {
             Some(Ok(_)) => self.wait_vote(seqno),
             _ => None,
         };

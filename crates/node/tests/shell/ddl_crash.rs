@@ -337,20 +337,26 @@ fn a_statement_that_was_given_up_by_force_costs_a_copy() {
     });
 }
 
+/// A backup from before a statement, and rows, that all nodes have since.
+fn backed_up(world: &World) -> Disk {
+    let one = world.db(1);
+    assert!(one.set(row(1), 5).is_committed());
+    let backup = Disk {
+        position: world.settle(),
+        ..one.disk()
+    };
+    assert!(one.ddl(&ADD).is_committed());
+    assert!(one.set(row(2), 1).is_committed());
+    world.settle();
+    backup
+}
+
 /// It stands before a statement that the mark beside it, of the database that was there, calls done.
 #[test]
 fn a_backup_is_not_taken_for_what_has_the_statement_behind_it() {
     run(3, PATIENT, LIMIT, |world| {
-        let one = world.db(1);
-        assert!(one.set(row(1), 5).is_committed());
-        let at = world.settle();
-        let backup = Disk {
-            position: at,
-            ..one.disk()
-        };
-        assert!(one.ddl(&ADD).is_committed());
-        assert!(one.set(row(2), 1).is_committed());
-        world.settle();
+        let backup = backed_up(world);
+        let at = backup.position;
         world.crash(3);
         world.lose_log(3);
         world.exchange_data(3);
@@ -367,16 +373,8 @@ fn a_backup_is_not_taken_for_what_has_the_statement_behind_it() {
 #[test]
 fn a_backup_on_the_only_node_gets_the_statement_from_the_log() {
     run(1, PATIENT, LIMIT, |world| {
-        let one = world.db(1);
-        assert!(one.set(row(1), 5).is_committed());
-        let at = world.settle();
-        let backup = Disk {
-            position: at,
-            ..one.disk()
-        };
-        assert!(one.ddl(&ADD).is_committed());
-        assert!(one.set(row(2), 1).is_committed());
-        world.settle();
+        let backup = backed_up(world);
+        let (one, at) = (world.db(1), backup.position);
         one.disconnect();
         world.exchange_data(1);
         // The file still has the position of the stop, which is not that of this data.

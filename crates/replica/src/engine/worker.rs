@@ -381,7 +381,7 @@ impl Worker {
 
     fn commit(&mut self, n: u64, unit: &Unit) -> Result<(), Trouble> {
         // Under the sql_mode of a statement the position may read otherwise.
-        self.clean()?;
+        self.clean_but_zone()?;
         let mut text = Vec::new();
         let strict = self.settings.order == Order::Strict;
         match (strict, unit.alone) {
