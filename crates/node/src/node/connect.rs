@@ -177,6 +177,8 @@ impl Node {
             }
             self.close_engine();
             self.shared().phase = Phase::Closed;
+            // What was ordered amid it nobody applies, and a pause may wait for that.
+            self.gates.close();
         }
         result
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dromon_node::Outcome;
+use dromon_node::{Node, Outcome};
 
 use crate::chunks::{LIMIT, PATIENT, begin, commit, end, go_on, large, nothing_open};
 use crate::membership::begin_join;
@@ -153,11 +153,23 @@ fn a_pause_before_the_tables_follow_notes_no_position() {
         };
         let when = "waits for a majority with";
         world.until(when, || world.report.said(when));
-        three.node().pause();
+        let pausing = |node: Arc<Node>| std::thread::spawn(move || node.pause());
+        // Of the log nothing may be read by then, so that there is nothing to wait for.
+        let first = pausing(three.node().clone());
+        if world.soon(|| first.is_finished()) {
+            three.node().resume();
+        }
         assert_eq!(world.state_file(3), stopped);
-        three.node().resume();
+        // Mostly some of it is read, and who would apply that comes when this node is joined.
+        let second = pausing(three.node().clone());
+        world.soon(|| second.is_finished());
         assert_eq!(world.state_file(3), stopped);
         let joined = waits.join().expect("no panic");
         joined.expect_err("nobody is there");
+        for pause in [first, second] {
+            pause.join().expect("no panic");
+        }
+        three.node().resume();
+        assert_eq!(world.state_file(3), stopped);
     });
 }
