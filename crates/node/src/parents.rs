@@ -170,10 +170,13 @@ mod tests {
         assert_eq!(parents.depends_on(4, &child(b"\0efgh"), 0), 3);
         // Without such bytes both have one name.
         assert_eq!(parents.depends_on(5, &child(b"\0\x0a\0\0\x01"), 0), -1);
+        // A number, in another index.
+        assert_eq!(parents.depends_on(6, &parent(b"\x01abcd", Update), 0), 4);
+        assert_eq!(parents.depends_on(7, &child(b"\0efgh"), 0), 6);
         // No INET4 is ever named like this.
-        assert_eq!(parents.depends_on(6, &parent(b"\0abcd", Update), 0), 4);
-        assert_eq!(parents.depends_on(7, &child(b"\0efgh"), 0), -1);
-        assert_eq!(parents.depends_on(8, &parent(b"\0abcd", Update), 0), 4);
+        assert_eq!(parents.depends_on(8, &parent(b"\0abcd", Update), 0), 7);
+        assert_eq!(parents.depends_on(9, &child(b"\0efgh"), 0), -1);
+        assert_eq!(parents.depends_on(10, &parent(b"\0abcd", Update), 0), 7);
     }
 
     #[test]

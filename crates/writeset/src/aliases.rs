@@ -13,7 +13,8 @@
 //!
 //! So such a name is followed by another one that is the same on both sides. That of a
 //! short INET4 would look like a number, which is the most usual key: it has none here,
-//! nor has a CHAR amid a key of several columns, or one whose key is as long as a number's.
+//! nor has a CHAR amid a key of several columns, or one whose key is as long as a number's,
+//! nor a UUID amid a key of more than two other columns.
 
 use crate::key::{KeyType, ROW_RAW_MAX};
 
@@ -52,13 +53,20 @@ pub(crate) fn aliases(row: &[u8], key_type: KeyType, mut add: impl FnMut(&[u8]))
         }
     };
     match len {
-        0 => {}
         // Alone, or two or three of them.
         16 | 32 | 48 => folded(0, len),
-        // With a number, before or behind it.
-        20 | 24 => {
-            folded(0, ADDRESS_LEN);
-            folded(len - ADDRESS_LEN, len);
+        // Something before or behind it, or behind or before two of them.
+        17.. => {
+            for addresses in [ADDRESS_LEN, 2 * ADDRESS_LEN] {
+                if addresses < len {
+                    folded(0, addresses);
+                    folded(len - addresses, len);
+                }
+            }
+            if len == 24 {
+                // Or between two numbers.
+                folded(4, 4 + ADDRESS_LEN);
+            }
         }
         _ => {}
     }
@@ -173,6 +181,20 @@ mod tests {
             (
                 format!("00{address}{address}"),
                 format!("00{folded}{folded}"),
+            ),
+            (format!("00{address}6162"), format!("00{folded}6162")),
+            (format!("00616263{address}"), format!("00616263{folded}")),
+            (
+                format!("00{small}{address}{small}"),
+                format!("00{small}{folded}{small}"),
+            ),
+            (
+                format!("00{address}{address}{small}"),
+                format!("00{folded}{folded}{small}"),
+            ),
+            (
+                format!("00{big}{address}{address}"),
+                format!("00{big}{folded}{folded}"),
             ),
         ] {
             assert!(meet(&child, &parent), "{child} {parent}");

@@ -278,7 +278,8 @@ impl Keys {
                     kinship.by_index |= index != 0;
                     kinship.by_short |= folds;
                 } else if key_type.changes() {
-                    kinship.unfolded |= folds;
+                    // Another index may well be a number.
+                    kinship.unfolded |= folds && index == 0;
                 }
             }
             if kinship.changes || kinship.by_index || kinship.by_short {

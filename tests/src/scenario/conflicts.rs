@@ -164,15 +164,17 @@ enum TwoNames {
     Char,
     AddedInPlace,
     BesideLongPrimaryKey,
+    UuidWithPart,
 }
 
 impl TwoNames {
-    const ALL: [TwoNames; 5] = [
+    const ALL: [TwoNames; 6] = [
         TwoNames::Uuid,
         TwoNames::Inet4,
         TwoNames::Char,
         TwoNames::AddedInPlace,
         TwoNames::BesideLongPrimaryKey,
+        TwoNames::UuidWithPart,
     ];
 
     /// The parent's and the child's table.
@@ -184,7 +186,7 @@ impl TwoNames {
     fn statements(self) -> Vec<String> {
         let [parent, child] = self.tables();
         let key = match self {
-            TwoNames::Uuid => "UUID",
+            TwoNames::Uuid | TwoNames::UuidWithPart => "UUID",
             TwoNames::Inet4 => "INET4",
             TwoNames::Char => "CHAR(12) CHARACTER SET utf8mb4",
             TwoNames::AddedInPlace | TwoNames::BesideLongPrimaryKey => "BIGINT",
@@ -200,15 +202,28 @@ impl TwoNames {
                 "id BIGINT AUTO_INCREMENT, part INT NOT NULL DEFAULT 7, PRIMARY KEY (id, part), UNIQUE KEY (k)",
                 None,
             ),
-            _ => ("PRIMARY KEY (k)", None),
+            // The number is no sign that the address is one.
+            TwoNames::Inet4 => (
+                "id INT NOT NULL AUTO_INCREMENT, PRIMARY KEY (k), UNIQUE KEY (id)",
+                None,
+            ),
+            TwoNames::UuidWithPart => (
+                "part SMALLINT NOT NULL DEFAULT 7, PRIMARY KEY (k, part)",
+                None,
+            ),
+            TwoNames::Uuid | TwoNames::Char => ("PRIMARY KEY (k)", None),
+        };
+        let (part, parts) = match self {
+            TwoNames::UuidWithPart => ("part SMALLINT NOT NULL DEFAULT 7, ", "k, part"),
+            _ => ("", "k"),
         };
         let mut all = vec![format!(
             "CREATE TABLE {parent} (k {key} NOT NULL, n INT NOT NULL DEFAULT 0, {columns})"
         )];
         all.extend(added);
         all.push(format!(
-            "CREATE TABLE {child} (id BIGINT AUTO_INCREMENT PRIMARY KEY, k {key} NOT NULL, KEY (k), \
-             FOREIGN KEY (k) REFERENCES {parent} (k))"
+            "CREATE TABLE {child} (id BIGINT AUTO_INCREMENT PRIMARY KEY, k {key} NOT NULL, {part}KEY ({parts}), \
+             FOREIGN KEY ({parts}) REFERENCES {parent} ({parts}))"
         ));
         all
     }
@@ -216,7 +231,7 @@ impl TwoNames {
     fn value(self, s: &mut Session) -> String {
         let mut below = |bound| s.rng.below(bound);
         match self {
-            TwoNames::Uuid => format!(
+            TwoNames::Uuid | TwoNames::UuidWithPart => format!(
                 "'{:08x}-{:04x}-4{:03x}-8{:03x}-{:012x}'",
                 below(1 << 32),
                 below(1 << 16),
@@ -276,7 +291,7 @@ pub fn foreign_keys(case: &mut Case) -> anyhow::Result<()> {
         let node = client % 3;
         let families = floors.of(node, "families of two names");
         writers.push(Writer::new(&case.node(node), move |s| {
-            let two = TwoNames::ALL[s.rng.below(5) as usize];
+            let two = TwoNames::ALL[s.rng.below(TwoNames::ALL.len() as u64) as usize];
             two.come_and_go(s)?;
             families.one();
             Ok(())

@@ -195,9 +195,13 @@ impl Node {
         let text = text.trim_end_matches('\0').trim();
         let (uuid, alone, serving) = {
             let shared = self.shared();
-            // Who has left, or was left out, is not alone: others go on.
-            let own = |v: &ClusterView| v.members.iter().all(|m| m.uuid == shared.uuid);
-            let alone = shared.view.as_ref().is_none_or(own);
+            // Who has left, or was left out, is not alone: others go on. Who has no data, or not all, has no say.
+            let alone_in = |v: &ClusterView| {
+                let within = v.members.iter().any(|m| m.uuid == shared.uuid);
+                let silent = |m: &Member| within && (m.witness || !m.complete);
+                v.members.iter().all(|m| m.uuid == shared.uuid || silent(m))
+            };
+            let alone = shared.view.as_ref().is_none_or(alone_in);
             (shared.uuid, alone, shared.serves())
         };
         if statement && self.had_begun(seqno) {
@@ -319,6 +323,9 @@ impl Node {
     /// Who may be what a vote waits for, and what that means.
     fn tell_vote_waits(&self, seqno: Seqno) {
         let shared = self.shared();
+        if shared.phase == Phase::NonPrimary {
+            return; // that is told, and whoever is stopped now is one fewer for a majority
+        }
         let members = shared.view.iter().flat_map(|v| &v.members);
         let counts = members.filter(|m| m.complete && !m.witness && m.uuid != shared.uuid);
         let others: Vec<String> = counts

@@ -170,8 +170,9 @@ fn cut_amid_a_vote(world: &World, killed: bool) {
         });
         world.crash(3);
     }
-    // Two of them know no more than before.
-    std::thread::sleep(Duration::from_millis(1500));
+    // Two of them know no more than before. Who waits does so for a majority: no member is at fault.
+    std::thread::sleep(Duration::from_millis(if killed { 1500 } else { 10_500 }));
+    assert!(!world.report.said("or stop that node"));
     world.net.heal();
     c.holds.open(Point::ApplyStart);
     client.join().expect("no panic");
@@ -301,7 +302,7 @@ fn what_an_evicted_node_cannot_apply_is_noted_before_the_next_one_commits() {
 }
 
 /// n1 has been left alone, with something still to be applied that the others had; it fails there. `witness`: n3 is
-/// one, so there is a vote, and n1 alone has a say.
+/// one, and has no say.
 fn nobody_is_left_to_compare_with(witness: bool) {
     run(2, "", LIMIT, move |world| {
         let [a, b] = [1, 2].map(|n| world.db(n));
@@ -321,8 +322,7 @@ fn nobody_is_left_to_compare_with(witness: bool) {
             world.report.times("n1", "its rows are missing here") == 1
         });
         assert!(a.set(row(3), 1).is_committed());
-        let voted = world.report.said("Member n1 initiates vote");
-        assert_eq!(voted, witness);
+        assert!(!world.report.said("Member n1 initiates vote"));
         let again = world.open(2, disk, position);
         again.connect(&World::url(), false).expect("n1 is there");
         world.synced(&again);
@@ -341,6 +341,34 @@ fn who_fails_alone_says_what_it_lacks() {
 #[test]
 fn who_fails_beside_a_witness_alone_says_what_it_lacks() {
     nobody_is_left_to_compare_with(true);
+}
+
+/// What n1 and a witness have of n2's commit n1 cannot apply, when n2 was left out: nobody else has its rows.
+#[test]
+fn who_fails_beside_a_witness_does_not_put_out_the_one_that_has_the_rows() {
+    run(2, QUICK, LIMIT, |world| {
+        let [a, b] = [1, 2].map(|n| world.db(n));
+        world.join_witness(3);
+        world.voters(3);
+        a.holds.close(Point::ApplyStart);
+        a.fail_at(row(2), "Error_code: 1114;\0");
+        assert!(b.set(row(2), 1).is_committed());
+        world.until("it is at it", || a.holds.waiting(Point::ApplyStart) == 1);
+        world.net.cut(&addrs(&[2]), &addrs(&[1, 3]));
+        world.until("n2 is left out", || {
+            !a.stat("incoming_addresses").contains("10.0.0.2:")
+        });
+        a.holds.open(Point::ApplyStart);
+        world.until("n1 says what it lacks", || {
+            world.report.times("n1", "its rows are missing here") == 1
+        });
+        world.net.heal();
+        world.synced(&b);
+        assert!(a.set(row(3), 1).is_committed());
+        world.synced(&b);
+        assert_eq!((a.read(row(2)), b.read(row(2))), (0, 1));
+        assert_eq!((b.read(row(3)), b.node().phase()), (1, Phase::Joined));
+    });
 }
 
 /// Its last view has no other member, as it is one without itself.
