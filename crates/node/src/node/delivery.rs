@@ -648,7 +648,7 @@ impl Node {
             self.abandon_lost(&open);
         }
         if is_back {
-            self.desync_again(order);
+            self.desync_again(order, false);
             self.tell_receiver(self.gates.released() + 1, seqno);
         }
         self.changed.notify_all();

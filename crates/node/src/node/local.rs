@@ -712,17 +712,27 @@ impl Node {
     }
 
     /// Asks for the desyncs that are open: with this node's return the others have
-    /// forgotten them, and would wait for one that is paused or busy. Never blocks.
-    pub(super) fn desync_again(&self, order: &Arc<dyn Order>) {
-        let (uuid, again) = {
+    /// forgotten them, and would wait for one that stands still. Without a pause they are over if this node was
+    /// `left_out`, as with Galera. Never blocks.
+    pub(super) fn desync_again(&self, order: &Arc<dyn Order>, left_out: bool) {
+        let keeps = !left_out || self.gates.paused_at().is_some();
+        let (uuid, again, over) = {
             let mut shared = self.shared();
             // What has not taken its place yet comes behind the return.
             let coming = shared.desyncs_asked.saturating_sub(shared.desyncs_seen);
-            let again = shared.desyncs_open.saturating_sub(coming);
+            let open = shared.desyncs_open.saturating_sub(coming);
+            let (again, over) = if keeps { (open, 0) } else { (0, open) };
+            shared.desyncs_open -= over;
             shared.desyncs_asked += again;
             shared.is_back_desynced = shared.desyncs_open > 0;
-            (shared.uuid, again)
+            (shared.uuid, again, over)
         };
+        if over > 0 {
+            self.note(
+                "this node was left out while it was desynced (wsrep_desync); it is back, and no longer is: it takes \
+                 part in flow control. To desync it again set wsrep_desync OFF and ON",
+            );
+        }
         for _ in 0..again {
             let message = encode(&Control::Desync { uuid });
             if order.propose(kind::CONTROL, 0, message).is_err() {

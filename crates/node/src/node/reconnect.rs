@@ -492,7 +492,7 @@ impl Node {
             });
         }
         self.propose_joined(uuid);
-        self.desync_again(&order);
+        self.desync_again(&order, true);
         // Before all of them take something.
         self.spare_applier();
         self.queue.resume();

@@ -108,11 +108,11 @@ fn a_desynced_one_stops_nobody() {
     });
 }
 
-/// A desynced node whose appliers are held loses the majority and is back; `evicted`: the
-/// others have gone on without it.
-fn a_desync_survives(options: &str, evicted: bool) {
-    let options = format!("{TIGHT};{options}");
-    run(3, &options, LIMIT, move |world| {
+/// Its appliers are held.
+#[test]
+fn a_desync_survives_a_lost_majority() {
+    let options = format!("{TIGHT};evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S");
+    run(3, &options, LIMIT, |world| {
         let slow = world.db(3);
         assert_eq!(slow.node().desync(), Outcome::Ok);
         assert_eq!(slow.node().desync(), Outcome::Ok);
@@ -124,11 +124,6 @@ fn a_desync_survives(options: &str, evicted: bool) {
         world.until("it is non-primary", || {
             slow.node().phase() == Phase::NonPrimary
         });
-        if evicted {
-            world.until("the others drop it", || {
-                [1, 2].iter().all(|n| world.db(*n).size() == 2)
-            });
-        }
         world.net.heal();
         world.until("it is back", || slow.node().phase() == Phase::Joined);
         world.until("it is desynced again", || {
@@ -151,17 +146,25 @@ fn a_desync_survives(options: &str, evicted: bool) {
     });
 }
 
+/// As with Galera: MariaDB's GAL-401.
 #[test]
-fn a_desync_survives_a_lost_majority() {
-    a_desync_survives(
-        "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S",
-        false,
-    );
-}
-
-#[test]
-fn a_desync_survives_an_eviction() {
-    a_desync_survives(QUICK, true);
+fn a_desync_ends_with_an_eviction() {
+    run(3, &format!("{TIGHT};{QUICK}"), LIMIT, |world| {
+        let odd = world.db(3);
+        assert_eq!(odd.node().desync(), Outcome::Ok);
+        world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
+        world.until("the others drop it", || {
+            [1, 2].iter().all(|n| world.db(*n).size() == 2)
+        });
+        world.net.heal();
+        world.synced(&odd);
+        assert_eq!(odd.stat("desync_count"), "0");
+        assert_eq!(world.report.times("n3", "no longer is"), 1);
+        // wsrep_desync is still ON.
+        assert_eq!(odd.node().resync(), Outcome::Ok);
+        world.settle();
+        assert_eq!(odd.stat("local_state_comment"), "Synced");
+    });
 }
 
 /// As with FLUSH TABLES WITH READ LOCK, which ends while the node is away: the desync is
