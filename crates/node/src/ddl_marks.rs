@@ -124,8 +124,8 @@ pub struct Marks {
     /// Of a statement.
     newest: Option<Mark>,
     stopped: Option<Position>,
-    /// The newest mark is about other files than those in the data directory.
-    exchanged: bool,
+    /// The files that the newest mark is about ([`data_of`]), if they are others than those in the data directory.
+    exchanged: Option<u64>,
 }
 
 /// One slot's content.
@@ -191,14 +191,14 @@ impl Marks {
             number: slot.number,
             newest,
             stopped,
-            exchanged: is_other(data),
+            exchanged: Some(data).filter(|data| is_other(*data)),
         })
     }
 
     /// Whether the newest mark is about other files than those that were in the data directory at the start: nobody
     /// knows whether these have the statement's effect.
     pub fn exchanged(&self) -> bool {
-        self.exchanged
+        self.exchanged.is_some()
     }
 
     /// The newest mark of a statement.
@@ -228,12 +228,17 @@ impl Marks {
 
     /// The node runs again: it does not stand where it stopped any more.
     pub fn runs(&mut self) -> io::Result<()> {
-        let mark = self.newest;
-        match self.stopped {
-            None => Ok(()),
-            // Both slots: a flipped bit must not bring the stop back.
-            Some(_) => self.store(mark).and_then(|()| self.store(mark)),
+        if self.stopped.is_none() {
+            return Ok(());
         }
+        let (mark, exchanged) = (self.newest, self.exchanged);
+        let data = exchanged.unwrap_or_else(|| data_of(&self.data_dir));
+        // Both slots: a flipped bit must not bring the stop back.
+        for _ in 0..2 {
+            self.store_about(mark, data)?;
+        }
+        self.exchanged = exchanged;
+        Ok(())
     }
 
     /// The database is another one now (a copy): no mark is about it.
@@ -251,6 +256,10 @@ impl Marks {
     }
 
     fn store(&mut self, mark: Option<Mark>) -> io::Result<()> {
+        self.store_about(mark, data_of(&self.data_dir))
+    }
+
+    fn store_about(&mut self, mark: Option<Mark>, data: u64) -> io::Result<()> {
         // Opened anew: a copy of the database may have replaced the file.
         let path = self.dir.join(MARKS_FILE);
         let file = match OpenOptions::new().write(true).open(&path) {
@@ -259,14 +268,13 @@ impl Marks {
             _ => self.create(&path)?,
         };
         let number = self.number + 1;
-        let data = data_of(&self.data_dir);
         let slot = encode(Slot { number, mark, data });
         file.write_all_at(&slot, (number % 2) * SLOT as u64)?;
         file.sync_data()?;
         self.number = number;
         match mark {
             Some(m) if m.progress == Progress::Stopped => self.stopped = Some(m.at),
-            mark => (self.newest, self.stopped, self.exchanged) = (mark, None, false),
+            mark => (self.newest, self.stopped, self.exchanged) = (mark, None, None),
         }
         Ok(())
     }
@@ -451,6 +459,27 @@ mod tests {
         assert!(!other.exchanged() && !open().exchanged());
         std::fs::remove_file(&file).expect("a file");
         assert!(!open().exchanged(), "nothing is known of those");
+    }
+
+    #[test]
+    fn a_start_does_not_make_marks_be_about_other_files() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let data = tempfile::tempdir().expect("a directory");
+        let file = data.path().join(DATA_FILE);
+        let open = || Marks::open(dir.path(), data.path()).expect("readable");
+        let (done, stop) = (mark(9, OVER), mark(12, Progress::Stopped));
+        std::fs::write(&file, "one").expect("room");
+        open().write(done).expect("a disk that works");
+        std::fs::write(data.path().join("copy"), "one").expect("room");
+        std::fs::rename(data.path().join("copy"), &file).expect("a file");
+        open().write(stop).expect("a disk that works");
+        let mut marks = open();
+        assert_eq!((marks.stopped(), marks.exchanged()), (Some(stop.at), true));
+        marks.runs().expect("a disk that works");
+        assert!(marks.exchanged());
+        let again = open();
+        assert_eq!((again.stopped(), again.exchanged()), (None, true));
+        assert_eq!(again.newest(), Some(done));
     }
 
     #[test]

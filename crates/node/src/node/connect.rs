@@ -230,7 +230,8 @@ impl Node {
         };
         self.settle(&mut found, &mut position);
         let stood = position;
-        if matches!(found.start, Start::Bootstrap { .. }) && position.is_defined() {
+        let founds = matches!(found.start, Start::Bootstrap { .. });
+        if founds && position.is_defined() {
             // What the database has is the beginning of the history founded here.
             position = found.state.position();
             self.shared().position = position;
@@ -276,6 +277,10 @@ impl Node {
                 e => ConnectError::Engine(e.to_string()),
             })?;
         self.set_order(Some(order.clone()));
+        if founds {
+            // The former log is gone.
+            self.founds_without_marks()?;
+        }
         self.start_service()
             .map_err(|e| ConnectError::Engine(e.to_string()))?;
         self.goes_on(Phase::Joining)?;

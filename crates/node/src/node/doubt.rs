@@ -100,6 +100,22 @@ impl Node {
         }
     }
 
+    /// A cluster is founded on the database as it is: nothing of the former sequence is fed any more, and the numbers
+    /// that the marks are about come again.
+    pub(super) fn founds_without_marks(&self) -> Result<(), ConnectError> {
+        *lock(&self.refed) = Refed::default();
+        if std::mem::take(&mut self.shared().in_doubt) {
+            self.note("a cluster is founded here on the database as it is: no statement from before is run again");
+        }
+        lock(&self.ddl_marks).forget().map_err(|e| {
+            ConnectError::Refused(format!(
+                "the marks of statements in {MARKS_FILE} in {} cannot be cleared: {e}. They are about what was before \
+                 the cluster that is founded here: put that right and start again",
+                self.settings().base_dir.display()
+            ))
+        })
+    }
+
     /// Whether the statement at `seqno` must only be passed.
     pub(super) fn is_done(&self, seqno: Seqno) -> bool {
         let done = lock(&self.refed).done == Some(seqno);

@@ -10,7 +10,7 @@ use dromon_writeset::Uuid;
 
 use crate::load::Load;
 use crate::net::Unheard;
-use crate::toy::{Db, Disk, row};
+use crate::toy::{Db, Ddl, Disk, row};
 use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -489,7 +489,10 @@ fn a_backup_on_the_last_node_founds_and_the_others_copy_it() {
         world.until("it is alone", || {
             world.state_file(3).contains("safe_to_bootstrap: 1")
         });
-        write(&three, 10..15);
+        write(&three, 10..40);
+        // Its place comes again in the cluster that is founded.
+        let add = Ddl::Add { table: 7, n: 1 };
+        assert!(three.ddl(&add).is_committed());
         three.disconnect();
         let backup = Disk {
             position: Position { seqno: 1, ..at },
@@ -508,6 +511,23 @@ fn a_backup_on_the_last_node_founds_and_the_others_copy_it() {
         has(world, &other, 50..60);
         assert_eq!(other.read(row(1)), 0, "the backup's data");
         world.settle();
+        // On both, or on the one that founded alone: that is no error of a statement that is run again.
+        let fails_on = |nodes| Ddl::Fail {
+            table: 7,
+            nodes,
+            text: "Error_code: 1050;\0".into(),
+        };
+        for db in [&restored, &other] {
+            assert!(db.ddl(&fails_on(!0)).is_committed());
+        }
+        world.settle();
+        for db in [&restored, &other] {
+            assert_eq!(db.node().phase(), Phase::Joined);
+        }
+        let _ = other.ddl(&fails_on(1 << 3));
+        world.until("it is put out", || {
+            restored.node().phase() == Phase::Inconsistent
+        });
     });
 }
 
