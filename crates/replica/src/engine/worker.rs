@@ -254,10 +254,8 @@ impl Worker {
             let mut cost = None;
             let executed = self.act_as(unit).and_then(|()| match unit.done {
                 true => self
-                    .session
-                    .client
-                    .query(b"BEGIN")
-                    .map(|_| ())
+                    .clean_but_zone()
+                    .and_then(|()| self.session.client.query(b"BEGIN").map(|_| ()))
                     .map_err(Trouble::from),
                 false => {
                     let began = Instant::now();
@@ -380,8 +378,6 @@ impl Worker {
     }
 
     fn commit(&mut self, n: u64, unit: &Unit) -> Result<(), Trouble> {
-        // Under the sql_mode of a statement the position may read otherwise.
-        self.clean_but_zone()?;
         let mut text = Vec::new();
         let strict = self.settings.order == Order::Strict;
         match (strict, unit.alone) {
@@ -500,7 +496,9 @@ impl Worker {
         if !begin.is_empty() {
             self.session.client.query(begin)?;
         }
-        Ok(())
+        // Under the sql_mode of a statement the position may read otherwise. Not behind the turn: it is here that
+        // what fails is tried again.
+        Ok(self.clean_but_zone()?)
     }
 
     /// In the target's binlog its transactions have the number of the server that first had them: where
@@ -552,7 +550,7 @@ impl Worker {
         }
     }
 
-    fn clean(&mut self) -> Result<(), Trouble> {
+    fn clean(&mut self) -> Result<(), ClientError> {
         self.clean_but_zone()?;
         if std::mem::replace(&mut self.session.local, false) {
             self.session.client.query(UTC)?;
@@ -560,18 +558,20 @@ impl Worker {
         Ok(())
     }
 
-    fn clean_but_zone(&mut self) -> Result<(), Trouble> {
-        if std::mem::replace(&mut self.session.dirty, false) {
+    fn clean_but_zone(&mut self) -> Result<(), ClientError> {
+        if self.session.dirty {
             let mut text = ROWS.to_owned();
             // Else rows could meet a temporary table of the client that the last statement was of.
-            if std::mem::replace(&mut self.session.client_of_source, false) {
+            if self.session.client_of_source {
                 text.push_str(", pseudo_thread_id=0");
             }
             if self.collations.has_history {
                 text.push_str(", system_versioning_insert_history=0");
             }
             self.session.client.query(text.as_bytes())?;
-            self.session.local = false;
+            // What has failed is done once more.
+            let session = &mut self.session;
+            (session.dirty, session.client_of_source, session.local) = (false, false, false);
         }
         Ok(())
     }

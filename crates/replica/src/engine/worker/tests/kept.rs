@@ -291,3 +291,45 @@ fn what_follows_a_statement_is_in_a_session_of_its_own() {
     let cleaned = cleaned.next().expect("between them");
     assert!(cleaned.contains("pseudo_thread_id=0"), "{cleaned}");
 }
+
+/// A target that has taken the locks of a statement away while that waited says so when it is asked for the
+/// next thing.
+#[test]
+fn what_fails_behind_a_statement_is_tried_again() {
+    let run = |kind: Alone, code: u16| {
+        let behind = fails(code, 1);
+        let fake = Fake::new(move |text| match text.starts_with("SET NAMES binary") {
+            true if text.contains("pseudo_thread_id=0") => behind(),
+            _ => epoch(text),
+        });
+        let unit = alone(kind, Ending::Xid, &["UPDATE acc SET v=1"]);
+        (applied(&fake, &[], unit), steps(&fake))
+    };
+    let once = ["BEGIN", "UPDATE acc SET v=1"];
+    for code in [1213, 1317, 1969] {
+        let (end, said) = run(Alone::Within, code);
+        assert_eq!(end, End::Told);
+        let again = [&["ROLLBACK"][..], &once, &["position", "COMMIT"]].concat();
+        assert_eq!(said, [&once[..], &again].concat());
+    }
+    // It may have committed: a new session finds that out.
+    let (end, said) = run(Alone::NotTransactional, 1213);
+    assert!(matches!(end, End::Again(_)), "{end:?}");
+    let wanted = [&["doing"][..], &once, &["end", "COMMIT"]].concat();
+    assert_eq!(said, wanted);
+}
+
+/// The same, where the target's binlog is asked for what was done.
+#[test]
+fn what_fails_when_the_binlog_is_asked() {
+    let asked = fails(1317, 1);
+    let fake = Fake::new(move |text| match text {
+        "SELECT @@last_gtid" => asked().or_else(|| Some(cell("0-1-1"))),
+        other => epoch(other),
+    });
+    let unit = alone(Alone::NotTransactional, Ending::Commit, &["UPDATE m"]);
+    let end = applied(&fake, &CHOSEN, unit);
+    assert!(matches!(end, End::Again(_)), "{end:?}");
+    let said = steps(&fake);
+    assert!(!said.contains(&"position".to_owned()), "{said:?}");
+}
