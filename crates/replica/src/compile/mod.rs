@@ -315,6 +315,13 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// Whether it only names a place in its transaction, or goes back to one.
+    pub(crate) fn is_place(&self) -> bool {
+        matches!(self, Op::Statement { text, .. } if is_place(text))
+    }
+}
+
 /// A unit cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {

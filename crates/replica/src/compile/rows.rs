@@ -451,6 +451,7 @@ pub(super) fn pieces<'a>(
     let most = if together { usize::MAX } else { BINLOG_BYTES };
     for (nth, transaction) in unit.transactions.iter().enumerate() {
         let gtid = transaction.gtid;
+        let began = pieces.len();
         let last = unit.last.get(nth).copied().unwrap_or(false);
         let format = &transaction.form.format;
         let mut open = Open::default();
@@ -567,6 +568,11 @@ pub(super) fn pieces<'a>(
                 by_binlog,
                 most,
             )?;
+        }
+        // Around what is left out, places are for nothing.
+        let is_empty = |piece: &Piece<'_>| matches!(piece, Piece::Statement(op) if op.is_place());
+        if pieces[began..].iter().all(is_empty) {
+            pieces.truncate(began);
         }
         pieces.extend(transaction.own.iter().map(|own| Piece::Own(own, gtid)));
     }

@@ -333,3 +333,52 @@ fn what_fails_when_the_binlog_is_asked() {
     let said = steps(&fake);
     assert!(!said.contains(&"position".to_owned()), "{said:?}");
 }
+
+/// Places to go back to are no statements on tables, whatever was left out between them.
+#[test]
+fn places_among_rows() {
+    let places = |table: &str| {
+        let mut events = vec![query("SAVEPOINT `a`", "d")];
+        events.extend(rows(table, &[(None, Some((1, Some("a"))))]));
+        events.push(query("INSERT INTO t VALUES (1)", "x"));
+        events.push(query("ROLLBACK TO `a`", "d"));
+        let mut unit = unit(vec![events]);
+        unit.alone = Some(Alone::NotTransactional);
+        unit.transactions[0].ending = Ending::Commit;
+        let mut stays = crate::compile::tests::table("stays");
+        (stays.transactional, stays.plain) = (false, false);
+        let named = |info| (dromon_binlog::hints::TableName::new("d", table), info);
+        let plain = crate::compile::tests::table("plain");
+        unit.tables = Arc::new(crate::catalog::Tables::of([named(match table {
+            "stays" => stays,
+            _ => plain,
+        })]));
+        unit
+    };
+    let run = |lines: &[&str], table: &str| {
+        let fake = Fake::new(epoch);
+        (applied(&fake, lines, places(table)), steps(&fake))
+    };
+    let chosen = [&CHOSEN[..], &["without=x"]].concat();
+    for lines in [&["without=x"][..], &chosen] {
+        let (end, said) = run(lines, "plain");
+        assert_eq!(end, End::Told);
+        assert!(!said.contains(&"doing".to_owned()), "{said:?}");
+        assert!(said.contains(&"SAVEPOINT `a`".to_owned()), "{said:?}");
+        let lines = [lines, &["without=x,d"]].concat();
+        let (end, said) = run(&lines, "plain");
+        assert_eq!(
+            (end, &said[..]),
+            (
+                End::Told,
+                &["BEGIN", "position", "COMMIT"].map(String::from)[..]
+            )
+        );
+    }
+    let (end, _) = run(&["without=x"], "stays");
+    assert_eq!(end, End::Told);
+    // Behind rows that have gone into the binlog by themselves they would be a group of their own.
+    let (end, said) = run(&chosen, "stays");
+    assert!(matches!(end, End::Fatal(_)), "{said:?}");
+    assert_eq!(said, [""; 0]);
+}
