@@ -19,6 +19,7 @@
 //! source's order: then the row, its table and its GTID can be named.
 
 mod compare;
+mod default_database;
 mod event;
 mod fold;
 mod images;

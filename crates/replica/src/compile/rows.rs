@@ -9,12 +9,13 @@ use dromon_binlog::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::default_database::asks_database;
 use super::event::on_replica;
 use super::fold::Fold;
 use super::images::Origin;
 use super::invoker;
 use super::load::Files;
-use super::statement::{Before, asks_database, cut_off, is_announced, lacks, wording};
+use super::statement::{Before, cut_off, is_announced, lacks, wording};
 use super::writer::Writer;
 use super::{Compare, CompileError, Note, Op, Options, Style};
 use crate::catalog::{TableInfo, Tables};
