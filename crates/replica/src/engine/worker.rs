@@ -25,13 +25,15 @@ use super::{ANOTHER, Difference, End, Settings, Shared, naming, texts};
 use crate::ahead::SLOTS;
 use crate::client::{ClientError, Result as Answer};
 use crate::compile::{
-    Collations, Expect, Load, Note, Op, Options, Style, binlog_statement, compile, in_fragments,
+    Asks, Collations, Expect, Load, Note, Op, Options, Style, asks, binlog_statement, compile,
+    in_fragments,
 };
 use crate::engine::Progress;
 use crate::names::is_qualified;
 use crate::schedule::{Failed, Order, State};
 use crate::target::{Channel, LOCAL, OTHER_EPOCH, ROW_IS_THERE, ROWS, UTC};
 use crate::unit::Unit;
+use crate::words::Wording;
 
 /// Error of a statement that was ended.
 const INTERRUPTED: u16 = 1317;
@@ -39,6 +41,10 @@ const INTERRUPTED: u16 = 1317;
 const TRIES: u32 = 20;
 /// Error of a database that is not there.
 const NO_DATABASE: u16 = 1049;
+/// Where a statement cannot be run without it.
+const NEEDED: &str = "the default database that its client had, and it calls DATABASE() or SCHEMA(), or may do so where it cannot be \
+                      read for sure: make that database on the target, empty; or do it there by hand, and set gtid_pos in \
+                      dromon_replica.position behind it";
 /// Errors that say that what a DDL does is done already.
 const DONE_ALREADY: [u16; 21] = [
     1007, 1008, 1050, 1051, 1054, 1060, 1061, 1068, 1072, 1091, 1146, 1304, 1305, 1359, 1360, 1396,
@@ -759,6 +765,12 @@ impl Worker {
         match self.session.client.query(setup) {
             // The source's session was in a database that is left out here.
             Err(error) if error.code() == Some(NO_DATABASE) && is_qualified(text) => {
+                // It would be told another one, without a word.
+                if asks(text, Wording::default()) != Asks::No {
+                    let begin = texts::of_error(text);
+                    let why = format!("{error}, and that is {NEEDED} (statement: {begin})");
+                    return Err(Trouble::Error(NO_DATABASE, why));
+                }
                 let without = [&setup[..uses.start], &setup[uses.end..]].concat();
                 self.session.client.query(&without)?;
             }

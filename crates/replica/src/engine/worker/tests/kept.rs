@@ -382,3 +382,37 @@ fn places_among_rows() {
     assert!(matches!(end, End::Fatal(_)), "{said:?}");
     assert_eq!(said, [""; 0]);
 }
+
+/// Without its default database a statement that asks for it would be told another one.
+#[test]
+fn a_default_database_that_is_asked_for() {
+    let run = |text: &str| {
+        let fake = Fake::new(|text| match text {
+            "USE `d`" => Some(Reply::Fail(NO_DATABASE)),
+            other => epoch(other),
+        });
+        let unit = alone(Alone::Statement, Ending::Statement, &[text]);
+        (applied(&fake, &[], unit), fake.said())
+    };
+    for text in [
+        "CREATE TABLE shop.t AS SELECT DATABASE() d",
+        r"CREATE TABLE shop.t AS SELECT '\', SCHEMA() d",
+    ] {
+        let (end, said) = run(text);
+        let End::Fatal(why) = end else {
+            panic!("{end:?}");
+        };
+        assert!(why.contains("DATABASE() or SCHEMA()"), "{why}");
+        assert!(why.contains("Nothing of it is in the target"), "{why}");
+        assert!(!said.contains(&text.to_owned()), "{said:?}");
+    }
+    for text in [
+        "CREATE DATABASE other",
+        "CREATE TABLE shop.schema (id INT)",
+        "CREATE TABLE shop.t AS SELECT 'DATABASE()' d",
+    ] {
+        let (end, said) = run(text);
+        assert_eq!(end, End::Told, "{text}");
+        assert!(said.contains(&text.to_owned()), "{said:?}");
+    }
+}
