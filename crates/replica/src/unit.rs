@@ -316,11 +316,12 @@ impl Unit {
     /// Whether something of it may stay when it is rolled back, or is lost with its session. Temporary
     /// tables do not: nobody else has them.
     pub fn may_stay(&self, ops: &[Op], filter: &Filter) -> bool {
-        let mut statements = ops.iter().filter_map(|op| match op {
-            Op::Statement { setup, text, .. } => Some((setup, text)),
+        let statements = ops.iter().filter_map(|op| match op {
+            Op::Statement { setup, text, .. } if !op.is_place() => Some((setup, text)),
             _ => None,
         });
-        if ops.iter().any(|op| matches!(op, Op::Statement { .. })) {
+        let mut statements = statements.peekable();
+        if statements.peek().is_some() {
             // Of the server's own tables nothing is known.
             let is_fit = |(setup, text): (&Vec<u8>, &Vec<u8>)| {
                 changes_rows(text) && !names_system(setup) && !names_system(text)

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use dromon_binlog::{Duplicates, Event, EventType, FileBlock, Gtid, LoadQuery, StatusVar};
 use rustc_hash::FxHashMap;
 
-use super::statement::{Before, NO_BACKSLASH_ESCAPES, asks_database, lacks, wording};
+use super::default_database::asks_database;
+use super::statement::{Before, NO_BACKSLASH_ESCAPES, lacks, wording};
 use super::{CompileError, Load, Op, Options};
 use crate::client::FILE;
 

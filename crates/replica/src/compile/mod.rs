@@ -19,6 +19,7 @@
 //! source's order: then the row, its table and its GTID can be named.
 
 mod compare;
+mod default_database;
 mod event;
 mod fold;
 mod images;
@@ -41,6 +42,7 @@ use dromon_binlog::{Change, EventError, Gtid};
 use rustc_hash::FxHashSet;
 
 pub use compare::Compare;
+pub(crate) use default_database::{Asks, asks};
 pub use reads::reads;
 pub use rows::compile;
 pub(crate) use rows::{binlog_statement, in_fragments, is_frame, is_place, is_savepoint};
@@ -313,6 +315,13 @@ pub enum Op {
         /// The transaction.
         gtid: Gtid,
     },
+}
+
+impl Op {
+    /// Whether it only names a place in its transaction, or goes back to one.
+    pub(crate) fn is_place(&self) -> bool {
+        matches!(self, Op::Statement { text, .. } if is_place(text))
+    }
 }
 
 /// A unit cannot be applied.

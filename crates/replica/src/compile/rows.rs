@@ -9,12 +9,13 @@ use dromon_binlog::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::default_database::asks_database;
 use super::event::on_replica;
 use super::fold::Fold;
 use super::images::Origin;
 use super::invoker;
 use super::load::Files;
-use super::statement::{Before, asks_database, cut_off, is_announced, lacks, wording};
+use super::statement::{Before, cut_off, is_announced, lacks, wording};
 use super::writer::Writer;
 use super::{Compare, CompileError, Note, Op, Options, Style};
 use crate::catalog::{TableInfo, Tables};
@@ -451,6 +452,7 @@ pub(super) fn pieces<'a>(
     let most = if together { usize::MAX } else { BINLOG_BYTES };
     for (nth, transaction) in unit.transactions.iter().enumerate() {
         let gtid = transaction.gtid;
+        let began = pieces.len();
         let last = unit.last.get(nth).copied().unwrap_or(false);
         let format = &transaction.form.format;
         let mut open = Open::default();
@@ -567,6 +569,11 @@ pub(super) fn pieces<'a>(
                 by_binlog,
                 most,
             )?;
+        }
+        // Around what is left out, places are for nothing.
+        let is_empty = |piece: &Piece<'_>| matches!(piece, Piece::Statement(op) if op.is_place());
+        if pieces[began..].iter().all(is_empty) {
+            pieces.truncate(began);
         }
         pieces.extend(transaction.own.iter().map(|own| Piece::Own(own, gtid)));
     }

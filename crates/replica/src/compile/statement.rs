@@ -5,7 +5,6 @@ use dromon_binlog::{
 };
 use rustc_hash::FxHashMap;
 
-use super::parts::Parts;
 use super::{CompileError, Op};
 use crate::names::is_of_default;
 use crate::value::{put_name, put_text};
@@ -396,29 +395,6 @@ fn user_variable(body: &[u8], collations: &Collations) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// Why a statement of a client without a default database cannot run where there is one: it asks for it.
-pub(super) fn asks_database(
-    text: &[u8],
-    database: &[u8],
-    wording: Wording,
-) -> Option<&'static str> {
-    const WHY: &str = "its client had no default database, and it calls DATABASE() or SCHEMA(): a connection to the target has one, and \
-                       cannot give it up. Do it there by hand, and set gtid_pos in dromon_replica.position behind it";
-    if !database.is_empty() {
-        return None;
-    }
-    let mut parts = Parts::new(text, wording);
-    loop {
-        if parts.pass(&["DATABASE", "SCHEMA"]) {
-            if parts.pass_sign(b'(') {
-                return Some(WHY);
-            }
-        } else if !matches!(parts.next(), Ok(Some(_))) {
-            return None;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -444,30 +420,6 @@ mod tests {
             shown(&[1, 0, 0, 0, b'v', 1]).as_deref(),
             Some("SET @`v`=NULL")
         );
-    }
-
-    #[test]
-    fn what_asks_for_the_default_database() {
-        let asks_in = |database: &str, text: &str| {
-            asks_database(text.as_bytes(), database.as_bytes(), Wording::default()).is_some()
-        };
-        let asks = |text: &str| asks_in("", text);
-        assert!(!asks_in("d", "INSERT INTO a.t VALUES (DATABASE())"));
-        for text in [
-            "INSERT INTO a.t VALUES (DATABASE())",
-            "INSERT INTO a.t SELECT schema ()",
-            "INSERT INTO a.t VALUES (1,/* of */database(/**/))",
-        ] {
-            assert!(asks(text), "{text}");
-        }
-        for text in [
-            "CREATE DATABASE d",
-            "INSERT INTO a.t VALUES ('DATABASE()')",
-            "INSERT INTO a.`schema` (a) VALUES (1)",
-            "ALTER SCHEMA d CHARACTER SET utf8mb4",
-        ] {
-            assert!(!asks(text), "{text}");
-        }
     }
 
     /// A source does not say USE for statements on databases, nor do those of others name it.

@@ -159,10 +159,12 @@ pub(super) fn several(unit: &Unit, ops: &[Op], filter: &Filter) -> Option<&'stat
             "it makes or drops a temporary table, so that it would be logged once more each time that it has to be rolled back",
         );
     }
+    // Among rows that can be rolled back places are in their group; beside other tables they would be one more.
+    let is_statement = |op: &Op| matches!(op, Op::Statement { .. }) && !op.is_place();
     let kinds = unit.kinds(filter);
     match (kinds.transactional, kinds.not_transactional) {
         (true, true) => Some("it changes tables with and without transactions"),
-        (_, false) if !ops.iter().any(|op| matches!(op, Op::Statement { .. })) => None,
+        (_, false) if !ops.iter().any(is_statement) => None,
         _ if ops.len() > 1 => Some("it has several statements on tables without transactions"),
         _ => None,
     }

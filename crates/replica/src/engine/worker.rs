@@ -25,13 +25,15 @@ use super::{ANOTHER, Difference, End, Settings, Shared, naming, texts};
 use crate::ahead::SLOTS;
 use crate::client::{ClientError, Result as Answer};
 use crate::compile::{
-    Collations, Expect, Load, Note, Op, Options, Style, binlog_statement, compile, in_fragments,
+    Asks, Collations, Expect, Load, Note, Op, Options, Style, asks, binlog_statement, compile,
+    in_fragments,
 };
 use crate::engine::Progress;
 use crate::names::is_qualified;
 use crate::schedule::{Failed, Order, State};
 use crate::target::{Channel, LOCAL, OTHER_EPOCH, ROW_IS_THERE, ROWS, UTC};
 use crate::unit::Unit;
+use crate::words::Wording;
 
 /// Error of a statement that was ended.
 const INTERRUPTED: u16 = 1317;
@@ -39,6 +41,10 @@ const INTERRUPTED: u16 = 1317;
 const TRIES: u32 = 20;
 /// Error of a database that is not there.
 const NO_DATABASE: u16 = 1049;
+/// Where a statement cannot be run without it.
+const NEEDED: &str = "the default database that its client had, and it calls DATABASE() or SCHEMA(), or may do so where it cannot be \
+                      read for sure: make that database on the target, empty; or do it there by hand, and set gtid_pos in \
+                      dromon_replica.position behind it";
 /// Errors that say that what a DDL does is done already.
 const DONE_ALREADY: [u16; 21] = [
     1007, 1008, 1050, 1051, 1054, 1060, 1061, 1068, 1072, 1091, 1146, 1304, 1305, 1359, 1360, 1396,
@@ -254,10 +260,8 @@ impl Worker {
             let mut cost = None;
             let executed = self.act_as(unit).and_then(|()| match unit.done {
                 true => self
-                    .session
-                    .client
-                    .query(b"BEGIN")
-                    .map(|_| ())
+                    .clean_but_zone()
+                    .and_then(|()| self.session.client.query(b"BEGIN").map(|_| ()))
                     .map_err(Trouble::from),
                 false => {
                     let began = Instant::now();
@@ -380,8 +384,6 @@ impl Worker {
     }
 
     fn commit(&mut self, n: u64, unit: &Unit) -> Result<(), Trouble> {
-        // Under the sql_mode of a statement the position may read otherwise.
-        self.clean_but_zone()?;
         let mut text = Vec::new();
         let strict = self.settings.order == Order::Strict;
         match (strict, unit.alone) {
@@ -500,7 +502,9 @@ impl Worker {
         if !begin.is_empty() {
             self.session.client.query(begin)?;
         }
-        Ok(())
+        // Under the sql_mode of a statement the position may read otherwise. Not behind the turn: it is here that
+        // what fails is tried again.
+        Ok(self.clean_but_zone()?)
     }
 
     /// In the target's binlog its transactions have the number of the server that first had them: where
@@ -552,7 +556,7 @@ impl Worker {
         }
     }
 
-    fn clean(&mut self) -> Result<(), Trouble> {
+    fn clean(&mut self) -> Result<(), ClientError> {
         self.clean_but_zone()?;
         if std::mem::replace(&mut self.session.local, false) {
             self.session.client.query(UTC)?;
@@ -560,18 +564,20 @@ impl Worker {
         Ok(())
     }
 
-    fn clean_but_zone(&mut self) -> Result<(), Trouble> {
-        if std::mem::replace(&mut self.session.dirty, false) {
+    fn clean_but_zone(&mut self) -> Result<(), ClientError> {
+        if self.session.dirty {
             let mut text = ROWS.to_owned();
             // Else rows could meet a temporary table of the client that the last statement was of.
-            if std::mem::replace(&mut self.session.client_of_source, false) {
+            if self.session.client_of_source {
                 text.push_str(", pseudo_thread_id=0");
             }
             if self.collations.has_history {
                 text.push_str(", system_versioning_insert_history=0");
             }
             self.session.client.query(text.as_bytes())?;
-            self.session.local = false;
+            // What has failed is done once more.
+            let session = &mut self.session;
+            (session.dirty, session.client_of_source, session.local) = (false, false, false);
         }
         Ok(())
     }
@@ -759,6 +765,12 @@ impl Worker {
         match self.session.client.query(setup) {
             // The source's session was in a database that is left out here.
             Err(error) if error.code() == Some(NO_DATABASE) && is_qualified(text) => {
+                // It would be told another one, without a word.
+                if asks(text, Wording::default()) != Asks::No {
+                    let begin = texts::of_error(text);
+                    let why = format!("{error}, and that is {NEEDED} (statement: {begin})");
+                    return Err(Trouble::Error(NO_DATABASE, why));
+                }
                 let without = [&setup[..uses.start], &setup[uses.end..]].concat();
                 self.session.client.query(&without)?;
             }

@@ -403,3 +403,31 @@ fn savepoints_amid_what_is_left_out() {
         );
     }
 }
+
+/// Where all that is between them is left out, they are, too.
+#[test]
+fn savepoints_of_what_is_left_out() {
+    let a = Some("a");
+    let of = |table: &str| {
+        let mut events = vec![query("SAVEPOINT `a`", "x")];
+        events.extend(rows(table, &[(None, Some((1, a)))]));
+        events.push(query("INSERT INTO t VALUES (1)", "x"));
+        events.push(query("ROLLBACK TO `a`", "x"));
+        events
+    };
+    let filter = Filter::new(vec!["d".into()], vec!["d.child".into()]);
+    let run = |statements| compiled(statements, Style::Folded, &filter);
+    assert_eq!(run(vec![of("child")]), [""; 0]);
+    assert_eq!(
+        run(vec![of("child"), of("plain"), of("child")]),
+        ["statement", "BINLOG d.plain 0-1-2", "statement"]
+    );
+    let mut unit = unit(vec![of("child")]);
+    unit.transactions[0].own = Some(crate::unit::Own {
+        name: b"x".to_vec(),
+        statements: vec![(b"UPDATE own".to_vec(), 1)],
+    });
+    let ops = steps_of(&unit, Style::Folded, &filter, Compare::Key);
+    let kinds: Vec<String> = shown(ops).into_iter().map(|(text, _)| text).collect();
+    assert_eq!(kinds, ["UPDATE own -- 1"]);
+}

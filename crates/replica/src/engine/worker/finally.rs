@@ -157,7 +157,7 @@ impl Worker {
                     continue;
                 }
             }
-            self.clean()?;
+            self.clean().map_err(Trouble::Lost)?;
             if done == 0 && !remains {
                 // It failed as a whole: nothing is in doubt.
                 self.bookkeeping(|worker| {
@@ -179,7 +179,9 @@ impl Worker {
                 trouble: Box::new(trouble),
             });
         }
-        self.clean()?;
+        // All of it may be there for good: from here on nothing is tried again, and what is there is found out by
+        // a new session.
+        self.clean().map_err(Trouble::Lost)?;
         let beside = match self.chosen(unit) {
             Some(gtid) => self.log_once(gtid)?,
             None => None,
@@ -211,7 +213,7 @@ impl Worker {
     /// is the group. Gives what ends the session when the position is behind it: all of it is there, as
     /// several groups.
     fn log_once(&mut self, gtid: Gtid) -> Result<Option<Trouble>, Trouble> {
-        match gtids::last(&mut self.session.client, gtid)? {
+        match gtids::last(&mut self.session.client, gtid).map_err(Trouble::Lost)? {
             Logged::No => return Ok(None),
             Logged::Once => {}
             last => return Err(self.remains(gtid, last)?),
@@ -219,8 +221,9 @@ impl Worker {
         // The position would be another group. What else was changed is one, too: no statement says so before.
         self.session
             .client
-            .query(b"COMMIT;SET SESSION sql_log_bin=0")?;
-        match gtids::last(&mut self.session.client, gtid)? {
+            .query(b"COMMIT;SET SESSION sql_log_bin=0")
+            .map_err(Trouble::Lost)?;
+        match gtids::last(&mut self.session.client, gtid).map_err(Trouble::Lost)? {
             Logged::Once => Ok(None),
             Logged::More(last) => Ok(Some(Trouble::Beside(gtid, Some(last), true))),
             Logged::No => Err(self.remains(gtid, Logged::No)?),

@@ -291,3 +291,128 @@ fn what_follows_a_statement_is_in_a_session_of_its_own() {
     let cleaned = cleaned.next().expect("between them");
     assert!(cleaned.contains("pseudo_thread_id=0"), "{cleaned}");
 }
+
+/// A target that has taken the locks of a statement away while that waited says so when it is asked for the
+/// next thing.
+#[test]
+fn what_fails_behind_a_statement_is_tried_again() {
+    let run = |kind: Alone, code: u16| {
+        let behind = fails(code, 1);
+        let fake = Fake::new(move |text| match text.starts_with("SET NAMES binary") {
+            true if text.contains("pseudo_thread_id=0") => behind(),
+            _ => epoch(text),
+        });
+        let unit = alone(kind, Ending::Xid, &["UPDATE acc SET v=1"]);
+        (applied(&fake, &[], unit), steps(&fake))
+    };
+    let once = ["BEGIN", "UPDATE acc SET v=1"];
+    for code in [1213, 1317, 1969] {
+        let (end, said) = run(Alone::Within, code);
+        assert_eq!(end, End::Told);
+        let again = [&["ROLLBACK"][..], &once, &["position", "COMMIT"]].concat();
+        assert_eq!(said, [&once[..], &again].concat());
+    }
+    // It may have committed: a new session finds that out.
+    let (end, said) = run(Alone::NotTransactional, 1213);
+    assert!(matches!(end, End::Again(_)), "{end:?}");
+    let wanted = [&["doing"][..], &once, &["end", "COMMIT"]].concat();
+    assert_eq!(said, wanted);
+}
+
+/// The same, where the target's binlog is asked for what was done.
+#[test]
+fn what_fails_when_the_binlog_is_asked() {
+    let asked = fails(1317, 1);
+    let fake = Fake::new(move |text| match text {
+        "SELECT @@last_gtid" => asked().or_else(|| Some(cell("0-1-1"))),
+        other => epoch(other),
+    });
+    let unit = alone(Alone::NotTransactional, Ending::Commit, &["UPDATE m"]);
+    let end = applied(&fake, &CHOSEN, unit);
+    assert!(matches!(end, End::Again(_)), "{end:?}");
+    let said = steps(&fake);
+    assert!(!said.contains(&"position".to_owned()), "{said:?}");
+}
+
+/// Places to go back to are no statements on tables, whatever was left out between them.
+#[test]
+fn places_among_rows() {
+    let places = |table: &str| {
+        let mut events = vec![query("SAVEPOINT `a`", "d")];
+        events.extend(rows(table, &[(None, Some((1, Some("a"))))]));
+        events.push(query("INSERT INTO t VALUES (1)", "x"));
+        events.push(query("ROLLBACK TO `a`", "d"));
+        let mut unit = unit(vec![events]);
+        unit.alone = Some(Alone::NotTransactional);
+        unit.transactions[0].ending = Ending::Commit;
+        let mut stays = crate::compile::tests::table("stays");
+        (stays.transactional, stays.plain) = (false, false);
+        let named = |info| (dromon_binlog::hints::TableName::new("d", table), info);
+        let plain = crate::compile::tests::table("plain");
+        unit.tables = Arc::new(crate::catalog::Tables::of([named(match table {
+            "stays" => stays,
+            _ => plain,
+        })]));
+        unit
+    };
+    let run = |lines: &[&str], table: &str| {
+        let fake = Fake::new(epoch);
+        (applied(&fake, lines, places(table)), steps(&fake))
+    };
+    let chosen = [&CHOSEN[..], &["without=x"]].concat();
+    for lines in [&["without=x"][..], &chosen] {
+        let (end, said) = run(lines, "plain");
+        assert_eq!(end, End::Told);
+        assert!(!said.contains(&"doing".to_owned()), "{said:?}");
+        assert!(said.contains(&"SAVEPOINT `a`".to_owned()), "{said:?}");
+        let lines = [lines, &["without=x,d"]].concat();
+        let (end, said) = run(&lines, "plain");
+        assert_eq!(
+            (end, &said[..]),
+            (
+                End::Told,
+                &["BEGIN", "position", "COMMIT"].map(String::from)[..]
+            )
+        );
+    }
+    let (end, _) = run(&["without=x"], "stays");
+    assert_eq!(end, End::Told);
+    // Behind rows that have gone into the binlog by themselves they would be a group of their own.
+    let (end, said) = run(&chosen, "stays");
+    assert!(matches!(end, End::Fatal(_)), "{said:?}");
+    assert_eq!(said, [""; 0]);
+}
+
+/// Without its default database a statement that asks for it would be told another one.
+#[test]
+fn a_default_database_that_is_asked_for() {
+    let run = |text: &str| {
+        let fake = Fake::new(|text| match text {
+            "USE `d`" => Some(Reply::Fail(NO_DATABASE)),
+            other => epoch(other),
+        });
+        let unit = alone(Alone::Statement, Ending::Statement, &[text]);
+        (applied(&fake, &[], unit), fake.said())
+    };
+    for text in [
+        "CREATE TABLE shop.t AS SELECT DATABASE() d",
+        r"CREATE TABLE shop.t AS SELECT '\', SCHEMA() d",
+    ] {
+        let (end, said) = run(text);
+        let End::Fatal(why) = end else {
+            panic!("{end:?}");
+        };
+        assert!(why.contains("DATABASE() or SCHEMA()"), "{why}");
+        assert!(why.contains("Nothing of it is in the target"), "{why}");
+        assert!(!said.contains(&text.to_owned()), "{said:?}");
+    }
+    for text in [
+        "CREATE DATABASE other",
+        "CREATE TABLE shop.schema (id INT)",
+        "CREATE TABLE shop.t AS SELECT 'DATABASE()' d",
+    ] {
+        let (end, said) = run(text);
+        assert_eq!(end, End::Told, "{text}");
+        assert!(said.contains(&text.to_owned()), "{said:?}");
+    }
+}
