@@ -251,9 +251,17 @@ impl Node {
             }
             let all_doubt = !somebody_knows && (silent.is_empty() || began.elapsed() >= DOUBT);
             if status.primary && status.is_leader && all_doubt {
+                let newest = lock(&self.ddl_marks).newest();
+                let rows = newest.is_some_and(|m| m.progress == Progress::RowsFailed);
                 self.warn(&format!(
-                    "no member that can be reached knows how the statement ended: this node runs it again, and the \
-                     others copy from this one{}",
+                    "no member that can be reached knows how {} others copy from this one{}",
+                    match rows {
+                        true => {
+                            "the write set that could not be applied here went: it counts as done, its rows are missing \
+                             here, and the"
+                        }
+                        false => "the statement ended: this node runs it again, and the",
+                    },
                     match silent.is_empty() {
                         true => String::new(),
                         false => format!(" (not reached: {})", silent.join(", ")),
