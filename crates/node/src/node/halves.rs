@@ -6,11 +6,11 @@
 //! who comes between the two stays with the members of its own log, and each of the two looks now
 //! and then whether there is another one.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dromon_order::{OrderStatus, incarnation};
+use dromon_order::{OrderStatus, RaftId, incarnation};
 use dromon_writeset::{Seqno, Uuid};
 
 use super::alone::Reached;
@@ -144,6 +144,12 @@ impl Beside {
     }
 }
 
+/// Whether `members` know nobody with this `id`, if that is told, and nobody at `addr`.
+fn leaves_out(members: &BTreeMap<RaftId, String>, id: Option<RaftId>, addr: &str) -> bool {
+    let named = id.is_some_and(|id| members.contains_key(&id));
+    !named && members.values().all(|at| at != addr)
+}
+
 impl Node {
     /// Who is there of the members that the own log names, where `addr` leads in `term`, in history
     /// `theirs`, and the log is of another incarnation.
@@ -195,8 +201,10 @@ impl Node {
                 return Ok(OwnHalf::Gone);
             };
             if is_last {
-                // They went on without that leader: else the log would name it.
-                let left_out = log.members.values().all(|named| named != addr);
+                // They went on without that leader: else the log would name it. It may have moved since, or be asked
+                // by another name: where it was forced on it has kept its id.
+                let id = self.engines.who_is_at(name, addr, ASK);
+                let left_out = leaves_out(&log.members, id, addr);
                 let ids = here.iter().map(|r| r.id).chain([log.id]);
                 let votes = ids.filter(|id| log.voters.contains(id)).count();
                 if !left_out || 2 * votes <= log.voters.len() {
@@ -326,6 +334,16 @@ mod tests {
 
     fn strings(all: &[&str]) -> Vec<String> {
         all.iter().map(|a| (*a).to_owned()).collect()
+    }
+
+    #[test]
+    fn who_has_moved_is_known_by_its_id() {
+        let members = BTreeMap::from([(1, "a:4567".into()), (2, "b:4567".into())]);
+        assert!(!leaves_out(&members, Some(1), "c:4567"), "it moved");
+        assert!(!leaves_out(&members, Some(9), "b:4567"), "a new log there");
+        assert!(!leaves_out(&members, None, "b:4567"));
+        assert!(leaves_out(&members, Some(9), "c:4567"));
+        assert!(leaves_out(&members, None, "c:4567"));
     }
 
     #[test]
