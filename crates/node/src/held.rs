@@ -337,11 +337,15 @@ impl HeldRows {
     }
 
     /// Its end passed at `seqno`, or its own node's rollback took that place. Answers
-    /// where a stream that is shelved began.
+    /// where a stream that is shelved began. The first one counts: a node that did not hear of its
+    /// end sends a rollback when it is back.
     pub fn over(&mut self, id: StreamId, seqno: Seqno, commits: bool) -> Option<Seqno> {
         let stream = self.streams.get_mut(&id)?;
-        let (at, _) = *stream.over.get_or_insert((seqno, commits));
-        self.leaving.insert((at, id));
+        if stream.over.is_some() {
+            return None;
+        }
+        stream.over = Some((seqno, commits));
+        self.leaving.insert((seqno, id));
         if commits {
             self.ends.push_back((stream.first, seqno));
         }

@@ -64,7 +64,7 @@ const LAG_MOST: u64 = 64 << 20;
 pub struct Limits {
     /// So much stays, for members to come (`gcache.size`).
     pub floor: u64,
-    /// A member in quarantine holds no more than this (`dromon.log_max`).
+    /// A member in quarantine holds no more than this (`dromon.log_max`), but for what it has not stored itself.
     pub max: u64,
 }
 
@@ -118,6 +118,22 @@ pub fn for_streams(
     let bearable = |index: &u64| !exceeds(marks, bytes, *index, max);
     let open = open.map(before).filter(bearable);
     open.chain(shelved.map(before)).min()
+}
+
+/// [`for_member`] of one that reports, and has `delivered` so much: of one in quarantine less is kept, but what its log
+/// lacks it needs as a voter, whoever leads next.
+pub fn for_reported(
+    marks: &VecDeque<Mark>,
+    bytes: u64,
+    (index, quarantined): (u64, bool),
+    delivered: Seqno,
+    limits: Limits,
+) -> u64 {
+    let most = match quarantined {
+        true => limits.max,
+        false => limits.for_member(),
+    };
+    for_member(marks, bytes, index, delivered, most)
 }
 
 /// From which index on the log is needed for a member that would begin at `index` if it were started again:
@@ -272,6 +288,26 @@ mod tests {
         assert_eq!(from(10, 30, 299), 20, "perhaps not all up to the mark");
         assert_eq!(from(10, 5, 299), 10);
         assert_eq!(from(25, 12, 0), 25);
+    }
+
+    #[test]
+    fn one_in_quarantine_holds_what_its_log_lacks() {
+        let m = marks(&[(9, 10, 0), (9, 10, 100), (9, 10, 100)]);
+        let limits = |floor| Limits { floor, max: 150 };
+        let from = |delivered| for_reported(&m, 300, (10, true), delivered, limits(0));
+        let kept = |index| {
+            let needs = [Need {
+                index,
+                quarantined: false,
+            }];
+            keep(&m, 300, 30, &needs, limits(0))
+        };
+        assert_eq!(from(15), 10, "nobody else may have it when this one dies");
+        assert_eq!(kept(from(15)), None);
+        assert_eq!(from(31), 30, "it only applies slowly");
+        assert_eq!(kept(from(31)), Some(30));
+        let of = |quarantined| for_reported(&m, 300, (10, quarantined), 31, limits(300));
+        assert_eq!((of(true), of(false)), (30, 10));
     }
 
     #[test]

@@ -84,6 +84,17 @@ fn shelve(held: &mut HeldRows, id: StreamId, released: Seqno) -> Option<(Seqno, 
     held.gone(id)
 }
 
+/// Its node did not hear of the end, was cut off, and sends a rollback when it is back.
+#[test]
+fn what_comes_behind_its_end_opens_no_table_before_that_is_finished() {
+    let mut held = two();
+    shelve(&mut held, A, 9);
+    assert_eq!(held.over(A, 20, true), Some(5));
+    assert_eq!(held.over(A, 22, false), None);
+    assert!(held.finished(19).1.is_empty());
+    assert_eq!(held.finished(21).1, [5]);
+}
+
 proptest! {
     /// What is looked up says the same as walking all of them would.
     #[test]

@@ -52,9 +52,8 @@ pub(super) struct Found {
     pub needs_others: bool,
 }
 
-/// Joining may take so many times as long as it may without a sign of life, while what lies before
-/// it in the log comes.
-const LONG_LOG: u32 = 20;
+/// How long no entry comes to who joins until it asks whether the others went on without it.
+const STANDS: Duration = Duration::from_secs(6);
 
 /// How long one address may take to say who is there.
 const LOOK: Duration = Duration::from_secs(1);
@@ -522,9 +521,9 @@ impl Node {
         address: &ClusterAddress,
         name: &str,
     ) -> Result<(), ConnectError> {
-        let begun = Instant::now();
-        let mut deadline = begun + limit;
+        let mut deadline = Instant::now() + limit;
         let mut delivered = lock(&self.delivered).index;
+        let mut moved_at = Instant::now();
         let founding = leader.is_none();
         if founding {
             // The first message of the log, from its own origin.
@@ -569,9 +568,9 @@ impl Node {
             self.still_starting(FOR_MAJORITY);
             // The join lies behind all the log that this node needs, which may be much.
             let index = lock(&self.delivered).index;
-            if index > delivered && begun.elapsed() < limit * LONG_LOG {
-                delivered = index;
-                deadline = Instant::now() + limit;
+            if index > delivered {
+                (delivered, moved_at) = (index, Instant::now());
+                deadline = moved_at + limit;
             }
             let again = Instant::now() + Duration::from_secs(2);
             let shared = loop {
@@ -612,10 +611,11 @@ impl Node {
             }
             drop(shared);
             let status = order.status();
+            let stands = asking.is_none() || moved_at.elapsed() >= STANDS;
+            if stands && !status.primary && self.was_evicted(order) {
+                return Err(ConnectError::Evicted);
+            }
             if asking.is_none() && !status.primary {
-                if self.was_evicted(order) {
-                    return Err(ConnectError::Evicted);
-                }
                 self.force_unless_moved(name, order, &others, &mut moved);
                 if told.elapsed() >= Duration::from_secs(10) {
                     told = Instant::now();

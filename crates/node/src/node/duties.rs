@@ -313,9 +313,12 @@ impl Node {
         self.spare_applier();
         self.ask_synced(&order);
         self.keep_weight();
-        if status.is_leader && status.primary && self.phase() == Phase::Joined {
+        // Nothing that a leader decides needs a database; one that waits for its copy is better no leader.
+        let lacks_data = self.waits_for_copy();
+        let knows = lacks_data || self.phase() == Phase::Joined;
+        if status.is_leader && status.primary && knows {
             self.lead(&order);
-            if self.setup.witness || status.unreadable.is_some() {
+            if self.setup.witness || lacks_data || status.unreadable.is_some() {
                 self.hand_to_data(&order, &status);
             }
         } else {

@@ -17,6 +17,10 @@ use crate::stalled::begins;
 
 /// How often a leader says that the last member with data is silent.
 const KEPT_TOLD: Duration = Duration::from_secs(60);
+/// How many bytes of log a member may lack and have caught up.
+const CAUGHT_UP: u64 = 1 << 20;
+/// A member that has not reported yet may take so many times `evs.suspect_timeout`: its log answers, or does not.
+const FIRST_REPORT: (u32, u32) = (60, 4);
 /// The leader orders a cut when it has grown by this much.
 const CUT_STEP: Seqno = 128;
 
@@ -47,12 +51,17 @@ impl Node {
         let suspect = self.timings().evicts_after(settings.suspect_timeout);
         let status = order.status();
         let now = Instant::now();
-        let ids = view.members.iter().map(|m| (m.uuid, m.raft_id));
-        lock(&self.first_seen).look(now, ids);
         let matched = status.peers.iter().map(|(id, p)| (*id, p.matched));
         lock(&self.stalled).look(now, status.committed, matched);
         let committed = order.log_bytes_before(status.committed + 1);
         let lacks = |at| committed.saturating_sub(order.log_bytes_before(at + 1));
+        // Its own join lies behind all the log that it lacks: it has nothing to report before.
+        let is_fed = |m: &&Member| {
+            let peer = status.peers.get(&m.raft_id);
+            peer.is_some_and(|p| p.silent.is_some() && lacks(p.matched) > CAUGHT_UP)
+        };
+        let ids = view.members.iter().filter(|m| !is_fed(m));
+        lock(&self.first_seen).look(now, ids.map(|m| (m.uuid, m.raft_id)));
         let behind = status
             .peers
             .iter()
@@ -68,8 +77,16 @@ impl Node {
             let silent = match (order_silent, reports_silent) {
                 (Some(Some(a)), Some(b)) => a.min(b),
                 (_, Some(b)) => b,
-                // It may still be starting: give it longer.
-                (_, None) => lock(&self.first_seen).known_for(now, m.uuid, m.raft_id) / 4,
+                (order, None) => {
+                    let known = lock(&self.first_seen).known_for(now, m.uuid, m.raft_id);
+                    let (answers, silent) = FIRST_REPORT;
+                    match order.flatten() {
+                        Some(a) if a < suspect => known / answers,
+                        Some(a) => a / silent,
+                        // It may still be starting.
+                        None => known / silent,
+                    }
+                }
             };
             let why = match self.stores_too_little(now, m.raft_id, &status, &settings) {
                 _ if silent >= suspect => format!("silent for {:.1} s", silent.as_secs_f64()),

@@ -411,17 +411,18 @@ impl Node {
             let quarantined = self.flow.is_quarantined(&m.uuid);
             // Whatever it waits for may last, but for a copy.
             let copies = joins && state.is_given_to(&m.uuid);
-            if let Some(said) = said.filter(|_| !quarantined && !copies) {
-                let most = limits.for_member();
+            let reported = said.filter(|_| !copies);
+            if let Some(said) = reported {
                 let delivered = said.progress.ordered;
-                let marks = lock(&self.checkpoints);
-                let lacks = retention::for_member(&marks, bytes_now, index, delivered, most);
+                let (marks, of) = (lock(&self.checkpoints), (index, quarantined));
+                let lacks = retention::for_reported(&marks, bytes_now, of, delivered, limits);
                 drop(marks);
-                if lacks > index {
+                if lacks > index && !quarantined {
                     lock(&self.holders).0.cut_off(m.uuid);
                 }
                 index = lacks;
             }
+            let quarantined = quarantined && reported.is_none();
             needs.push(Need { index, quarantined });
         }
         Some(needs)

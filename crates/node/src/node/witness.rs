@@ -203,9 +203,15 @@ impl Node {
         self.changed.notify_all();
     }
 
+    /// Whether this node is a member, and its database is still to come.
+    pub(super) fn waits_for_copy(&self) -> bool {
+        let shared = self.shared();
+        shared.phase == Phase::Joining && shared.joined.is_some()
+    }
+
     /// A witness that leads looks for a data node that can lead as well: write
     /// sets then need not travel through the witness. So does who cannot send a member what
-    /// that needs of the log. On the order thread.
+    /// that needs of the log, and who has no data yet. On the order thread.
     pub(super) fn hand_to_data(&self, order: &Arc<dyn Order>, status: &OrderStatus) {
         let now = Instant::now();
         let mut handed = lock(&self.handed_over);
@@ -228,7 +234,11 @@ impl Node {
                  node's data away and start it anew: it takes a full copy"
             )),
             None => self.note(&format!(
-                "this witness leads; handing leadership over to {name}, which has data"
+                "{}; handing leadership over to {name}, which has data",
+                match self.setup.witness {
+                    true => "this witness leads",
+                    false => "this node leads and waits for a copy of the data",
+                }
             )),
         }
         order.transfer_leader(Some(id));

@@ -156,6 +156,47 @@ fn of_all_that_died_the_one_that_knows_gives_the_copies() {
     });
 }
 
+/// They were back first, so one of them leads, while the copy takes its time.
+#[test]
+fn who_leads_and_waits_for_a_copy_gives_leadership_to_who_has_the_data() {
+    run(3, PATIENT, LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 5).is_committed());
+        world.settle();
+        for n in [2, 3] {
+            world.db(n).holds.close(Point::DdlRan);
+        }
+        assert!(world.db(1).ddl(&ADD).is_committed(), "acknowledged");
+        for n in [2, 3] {
+            let db = world.db(n);
+            world.until("it has run there", || db.holds.waiting(Point::DdlRan) == 1);
+        }
+        (1..=3).for_each(|n| world.crash(n));
+        let again = [2, 3, 1].map(|n| {
+            let db = start(world, n, a_place_behind(world.crashed_disk(n)));
+            if n == 1 {
+                db.holds.close(Point::DonorCopies);
+            }
+            let joins = connects(&db);
+            std::thread::sleep(Duration::from_millis(700));
+            (db, joins)
+        });
+        let one = &again[2].0;
+        world.until("it gives a copy", || {
+            one.holds.waiting(Point::DonorCopies) == 1
+        });
+        world.until("it leads", || world.leader(one) == 1);
+        assert!(world.report.said(
+            "this node leads and waits for a copy of the data; handing leadership over to n1"
+        ));
+        one.holds.open(Point::DonorCopies);
+        for (db, joins) in again {
+            joins.join().expect("it is in");
+            world.synced(&db);
+            assert_eq!(db.read(row(1)), 105, "once on {}", db.name);
+        }
+    });
+}
+
 #[test]
 fn if_nobody_knows_one_runs_it_again_and_the_others_copy() {
     run(3, PATIENT, LIMIT, |world| {

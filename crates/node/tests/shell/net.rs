@@ -57,6 +57,8 @@ pub struct Net {
     panicking: Mutex<BTreeSet<String>>,
     /// Whose engines start only when they are not here any more; true: one is waiting.
     starting: Mutex<BTreeMap<String, bool>>,
+    /// Whose next engine gets so many bytes a second from each of those that run.
+    narrowed: Mutex<BTreeMap<String, u32>>,
     /// Addresses where what is read from a spool file next is not what was written.
     spoilt: Mutex<BTreeSet<String>>,
     /// By address: how many spool files were read there.
@@ -124,6 +126,7 @@ impl Net {
             failing: Mutex::default(),
             panicking: Mutex::default(),
             starting: Mutex::default(),
+            narrowed: Mutex::default(),
             spoilt: Mutex::default(),
             spools: Mutex::default(),
             wires: Mutex::default(),
@@ -163,6 +166,11 @@ impl Net {
         for x in from {
             self.hub.narrow(self.log_id(x), self.log_id(to), rate);
         }
+    }
+
+    /// The next engine at `to` gets so many bytes a second from each of those that run.
+    pub fn narrow_next(&self, to: &str, rate: u32) {
+        lock(&self.narrowed).insert(to.to_owned(), rate);
     }
 
     /// Which log the newest engine at `addr` runs on.
@@ -373,6 +381,11 @@ impl Net {
     fn plug(&self, addr: &str, id: RaftId) -> Arc<Port> {
         let port = self.hub.port(id, addr);
         let mut wires = lock(&self.wires);
+        if let Some(rate) = lock(&self.narrowed).remove(addr) {
+            for (from, _) in wires.ports.values() {
+                self.hub.narrow(*from, id, rate);
+            }
+        }
         wires.ports.insert(addr.to_owned(), (id, port.clone()));
         self.apply_cuts(&wires);
         port
