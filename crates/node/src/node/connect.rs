@@ -523,7 +523,8 @@ impl Node {
     ) -> Result<(), ConnectError> {
         let mut deadline = Instant::now() + limit;
         let mut delivered = lock(&self.delivered).index;
-        let mut moved_at = Instant::now();
+        // Before that the others may not have taken this log in yet.
+        let mut moved_at = None;
         let founding = leader.is_none();
         if founding {
             // The first message of the log, from its own origin.
@@ -569,8 +570,8 @@ impl Node {
             // The join lies behind all the log that this node needs, which may be much.
             let index = lock(&self.delivered).index;
             if index > delivered {
-                (delivered, moved_at) = (index, Instant::now());
-                deadline = moved_at + limit;
+                (delivered, moved_at) = (index, Some(Instant::now()));
+                deadline = Instant::now() + limit;
             }
             let again = Instant::now() + Duration::from_secs(2);
             let shared = loop {
@@ -611,7 +612,7 @@ impl Node {
             }
             drop(shared);
             let status = order.status();
-            let stands = asking.is_none() || moved_at.elapsed() >= STANDS;
+            let stands = asking.is_none() || moved_at.is_some_and(|at| at.elapsed() >= STANDS);
             if stands && !status.primary && self.was_evicted(order) {
                 return Err(ConnectError::Evicted);
             }
