@@ -381,15 +381,17 @@ impl Config {
                 heartbeat: Duration::from_secs(30),
             },
             keep: Limits {
-                size: given.parsed("keep_size", or_none(size))?.flatten(),
+                size: given.parsed("keep_size", or_none(limit))?.flatten(),
                 age: given
-                    .parsed("keep_age", or_none(duration))?
+                    .parsed("keep_age", or_none(seconds))?
                     .flatten()
                     .map(|d| d.as_secs()),
-                size_hard: given.parsed("keep_size_hard", or_none(size))?.flatten(),
+                size_hard: given.parsed("keep_size_hard", or_none(limit))?.flatten(),
             },
-            hold: given.time("hold", 3600)?,
-            forget: given.parsed("forget", or_none(duration))?.flatten(),
+            hold: given
+                .parsed("hold", seconds)?
+                .unwrap_or(Duration::from_secs(3600)),
+            forget: given.parsed("forget", or_none(seconds))?.flatten(),
             http,
             watch: match given.text("watch_user") {
                 None => None,
@@ -567,6 +569,23 @@ fn follow(text: &str) -> Result<Kind, String> {
     let kinds = [Kind::MariaDb, Kind::MySql, Kind::Mirror];
     let found = kinds.into_iter().find(|kind| kind.follow() == text);
     found.ok_or_else(|| "write gtid, mysql_gtid or file".into())
+}
+
+/// A size that is not to be exceeded. To servers 0 is no limit; here everything would be above it.
+fn limit(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        0 => Err("everything is above that; for no limit write none".into()),
+        limit => Ok(limit),
+    }
+}
+
+/// A time that is counted in seconds: less would be none.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    match time.as_secs() {
+        0 => Err("it is counted in seconds; write 1s or more".into()),
+        _ => Ok(time),
+    }
 }
 
 /// A level, or none.

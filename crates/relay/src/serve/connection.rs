@@ -1,6 +1,7 @@
 //! One connection of a replica or a tool: its login, and what it asks before events.
 
 use std::io::{self, Read};
+use std::mem;
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -41,6 +42,14 @@ pub(super) enum Ended {
     Wire(#[from] WireError),
     #[error("it went")]
     Gone,
+    /// What the system says of it ("temporarily unavailable") names neither whose doing it is nor the setting.
+    #[error(
+        "it took nothing for {} s (write_timeout): look at its I/O thread, its disk and relay_log_space_limit, and at the network",
+        .0.as_secs_f32()
+    )]
+    TookNothing(Duration),
+    #[error("it asked nothing for {} h", IDLE.as_secs() / 3600)]
+    Idle,
     #[error("{0}")]
     Refused(Failure),
     #[error("it asked for TLS, which did not come about: {0}")]
@@ -118,6 +127,8 @@ impl<'a> Connection<'a> {
                 Ok(n) => self.frames.feed(&self.buf[..n]),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Err(Ended::Gone),
+                // Of a login the time is up by another word.
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(Ended::Idle),
                 Err(e) => return Err(e.into()),
             }
         }
@@ -128,20 +139,37 @@ impl<'a> Connection<'a> {
         let mut out = Vec::new();
         let next = put_packet(&mut out, self.frames.sequence(), packet);
         self.frames.set_sequence(next);
-        Ok(self.stream.send(&out)?)
+        self.sends(&out)
+    }
+
+    fn sends(&mut self, bytes: &[u8]) -> Result<(), Ended> {
+        let sent = self.stream.send(bytes);
+        sent.map_err(|error| self.stuck(error))
+    }
+
+    /// Why what was sent was not taken: the socket's time or TCP's own was up.
+    pub(super) fn stuck(&self, error: io::Error) -> Ended {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                Ended::TookNothing(self.server.options.write_timeout)
+            }
+            _ => error.into(),
+        }
     }
 
     /// Sends, compressed if that was agreed on.
-    pub(super) fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn put(&mut self, bytes: &[u8]) -> Result<(), Ended> {
         let Some(compressor) = &mut self.compressor else {
-            return self.stream.send(bytes);
+            return self.sends(bytes);
         };
-        self.squeezed.clear();
-        compressor.put(bytes, &mut self.squeezed)?;
-        self.stream.send(&self.squeezed)?;
+        let mut squeezed = mem::take(&mut self.squeezed);
+        squeezed.clear();
+        compressor.put(bytes, &mut squeezed)?;
+        let sent = self.sends(&squeezed);
         // After one large event not all of its room is kept.
-        self.squeezed.shrink_to(OUT);
-        Ok(())
+        squeezed.shrink_to(OUT);
+        self.squeezed = squeezed;
+        sent
     }
 
     pub(super) fn refuse(&mut self, sequence: u8, failure: &Failure) -> Result<(), Ended> {
@@ -180,7 +208,7 @@ impl<'a> Connection<'a> {
                         Reply::Table(table) => {
                             let mut out = Vec::new();
                             put_result(&mut out, self.frames.sequence(), &table);
-                            self.stream.send(&out)?;
+                            self.sends(&out)?;
                         }
                     }
                 }

@@ -41,7 +41,7 @@ impl Connection<'_> {
             Ok(sequence) => {
                 let mut out = Vec::new();
                 put_packet(&mut out, sequence, &eof());
-                Ok(self.put(&out)?)
+                self.put(&out)
             }
         }
     }
@@ -387,7 +387,8 @@ impl Connection<'_> {
 
     /// A replica says nothing while it is fed; that it went can be read.
     fn still_there(&mut self) -> Result<(), Ended> {
-        match self.stream.silence()? {
+        let found = self.stream.silence();
+        match found.map_err(|error| self.stuck(error))? {
             Silence::There => Ok(()),
             // Its end, or that it quits.
             Silence::Broken => Err(Ended::Gone),

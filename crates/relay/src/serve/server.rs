@@ -256,7 +256,11 @@ impl Server {
                 let known = connection.registered.is_some();
                 if let Some(more) = self.says(address, &ended, known) {
                     let text = format!("{who} was disconnected: {ended}.{more}");
-                    self.log.say(Level::Warning, &text);
+                    let level = match ended {
+                        Ended::Idle => Level::Note,
+                        _ => Level::Warning,
+                    };
+                    self.log.say(level, &text);
                 }
             }
         }

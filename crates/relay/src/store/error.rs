@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use dromon_binlog::EventType;
 use rustix::io::Errno;
 
 use super::halt::HALTED;
@@ -71,6 +72,20 @@ pub enum StoreError {
     Kind {
         /// What they were written with.
         here: &'static str,
+    },
+    /// The same, and nothing says of which one.
+    #[error(
+        "The relay did not write {file} with follow = gtid: it has a {found} event where a {list} event would stand. \
+         With follow = mysql_gtid the empty file dromon-relay.mysql lies beside such files, with follow = file \
+         dromon-relay.mirror, and neither is there. Nothing was changed. Put back the one that was there and set follow as it \
+         was, or begin with an empty directory.",
+        list = EventType::GTID_LIST
+    )]
+    Unmarked {
+        /// The first one.
+        file: String,
+        /// The event behind its format description.
+        found: EventType,
     },
     /// The directory has files of another name.
     #[error(

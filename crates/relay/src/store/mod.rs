@@ -195,7 +195,7 @@ impl Store {
         if numbers.is_empty() && safe.file > 0 {
             check_prefix(&*device, &names, &options.prefix)?;
         }
-        check_kind(&*device, &options, !numbers.is_empty())?;
+        check_kind(&*device, &options, numbers.first().copied())?;
         let mut opened = Opened::default();
         if numbers.last().is_none_or(|last| *last < safe.file) && safe.file > 0 {
             opened.shorter = Some(file_name(&options.prefix, safe.file));

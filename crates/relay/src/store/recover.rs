@@ -54,11 +54,11 @@ pub(super) fn check_prefix(
     Ok(())
 }
 
-/// Files of one kind cannot go on as the other.
+/// Files of one kind cannot go on as the other. `first`: the number of the first file, if there are any.
 pub(super) fn check_kind(
     device: &dyn Device,
     options: &StoreOptions,
-    has_files: bool,
+    first: Option<u64>,
 ) -> Result<(), StoreError> {
     let names = device
         .list()
@@ -66,11 +66,15 @@ pub(super) fn check_kind(
     let marked = KINDS
         .iter()
         .find(|(_, mark)| names.iter().any(|name| name == mark));
+    // A mark that was lost, or not copied with the files, must not make them those of the kind that has none.
+    if let (None, Some(first)) = (marked, first) {
+        check_unmarked(device, &file_name(&options.prefix, first))?;
+    }
     let here = marked.map_or(Kind::MariaDb, |(kind, _)| *kind);
     if here == options.kind {
         return Ok(());
     }
-    if has_files {
+    if first.is_some() {
         return Err(StoreError::Kind {
             here: here.follow(),
         });
@@ -89,6 +93,20 @@ pub(super) fn check_kind(
             .map_err(StoreError::io("create", mark))?;
     }
     Ok(())
+}
+
+/// Files without the mark of a kind are MariaDB's, unless the first one says that it is not.
+fn check_unmarked(device: &dyn Device, name: &str) -> Result<(), StoreError> {
+    let file = device.open(name).map_err(StoreError::io("open", name))?;
+    let len = file.len().map_err(StoreError::io("look at", name))?;
+    let head = scan::head(&*file, name, len, Kind::MariaDb)?;
+    match head.err().and_then(|rest| rest.foreign) {
+        Some(found) => Err(StoreError::Unmarked {
+            file: name.to_owned(),
+            found,
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Stored bytes are not what was written.
@@ -117,6 +135,17 @@ pub(super) fn open_mark(device: &dyn Device) -> Result<Arc<dyn DeviceFile>, Stor
     }
 }
 
+/// Before its successor is removed: who cannot read this one either shall have lost nothing.
+fn check_head(device: &dyn Device, options: &StoreOptions, number: u64) -> Result<(), StoreError> {
+    let name = file_name(&options.prefix, number);
+    let file = device.open(&name).map_err(StoreError::io("open", &name))?;
+    let len = file.len().map_err(StoreError::io("look at", &name))?;
+    match scan::head(&*file, &name, len, options.kind)? {
+        Ok(_) => Ok(()),
+        Err(rest) => Err(damaged(name, rest)),
+    }
+}
+
 /// Writes again, at its place, what stands from `from` on. After a failed fsync the system keeps what
 /// was not stored as if it was, and another fsync does not store it: only what is written anew is.
 fn rewrite(file: &dyn DeviceFile, mut from: u64, len: u64) -> std::io::Result<()> {
@@ -134,7 +163,8 @@ fn rewrite(file: &dyn DeviceFile, mut from: u64, len: u64) -> std::io::Result<()
 }
 
 /// Reads the last file through and cuts off what is not whole. A last file that was never
-/// wholly begun is removed, and the one before it is the last.
+/// wholly begun is removed, and the one before it is the last. That one was whole before its
+/// successor was made: there are not two of this kind.
 pub(super) fn recover_last(
     device: &Arc<dyn Device>,
     options: &StoreOptions,
@@ -164,20 +194,21 @@ pub(super) fn recover_last(
             .map_err(StoreError::io("sync the directory of", &name))?;
         let mut scan = scan::scan(&*file, &name, len, options.point_every, options.kind)?;
         if scan.settled < known {
-            let rest = scan.rest.unwrap_or(Rest {
-                at: scan.settled,
-                what: format!("It ends here, but {known} bytes of it were on the disk."),
-            });
+            let what = format!("It ends here, but {known} bytes of it were on the disk.");
+            let rest = scan.rest.unwrap_or(Rest::new(scan.settled, what));
+            return Err(damaged(name, rest));
+        }
+        if let Some(rest) = scan.rest.take_if(|rest| rest.foreign.is_some()) {
             return Err(damaged(name, rest));
         }
         let Some(head) = scan.head.take() else {
             // What was begun after it is a proof that it was whole.
-            if safe.file > number {
-                let rest = scan.rest.unwrap_or(Rest {
-                    at: 0,
-                    what: "It has no beginning.".into(),
-                });
+            if safe.file > number || opened.torn.is_some() {
+                let rest = scan.rest.unwrap_or(Rest::new(0, "It has no beginning."));
                 return Err(damaged(name, rest));
+            }
+            if let [.., before, _] = numbers[..] {
+                check_head(&**device, options, before)?;
             }
             device
                 .remove(&name)

@@ -2,7 +2,7 @@
 
 use dromon_binlog::{
     BinlogState, Cut, EVENT_MAX, Event, EventType, FILE_MAGIC, Format, GroupName, Grouper,
-    GtidList, HEADER_LEN, Header, Payload, Step, check_magic, cut_event,
+    GtidList, HEADER_LEN, Header, Payload, Step, StreamError, check_magic, cut_event,
 };
 use dromon_log::DeviceFile;
 
@@ -72,6 +72,28 @@ pub struct Rest {
     pub at: u64,
     /// What is wrong with it.
     pub what: String,
+    /// It is a whole event, of this kind, that the relay writes to no such place: no torn write makes that.
+    pub foreign: Option<EventType>,
+}
+
+impl Rest {
+    /// Bytes that cannot be used.
+    pub fn new(at: u64, what: impl Into<String>) -> Rest {
+        Rest {
+            at,
+            what: what.into(),
+            foreign: None,
+        }
+    }
+
+    /// An event that does not follow what came before it.
+    fn refused(at: u64, error: &StreamError) -> Rest {
+        let encrypted = matches!(error, StreamError::Encrypted { .. });
+        Rest {
+            foreign: encrypted.then_some(EventType::START_ENCRYPTION),
+            ..Rest::new(at, error.to_string())
+        }
+    }
 }
 
 /// Reads the first two events of a file, or, of a mirror, the first. `Ok(Err(rest))`: they are not
@@ -88,15 +110,12 @@ pub fn head(
         .read_at(&mut magic, 0)
         .map_err(StoreError::io("read", name))?;
     if let Err(error) = check_magic(&magic[..n]) {
-        return Ok(Err(Rest {
-            at: 0,
-            what: error.to_string(),
-        }));
+        return Ok(Err(Rest::new(0, error.to_string())));
     }
     reader.at = FILE_MAGIC.len() as u64;
     let mut grouper = Grouper::of_file();
     let mut format_event = Vec::new();
-    let rest = |at, what: String| Ok(Err(Rest { at, what }));
+    let rest = |at, what: String| Ok(Err(Rest::new(at, what)));
     loop {
         let at = reader.at;
         let raw = match reader.next()? {
@@ -110,7 +129,7 @@ pub fn head(
             Err(what) => return rest(at, what),
         };
         match grouper.event(raw) {
-            Err(error) => return rest(at, error.to_string()),
+            Err(error) => return Ok(Err(Rest::refused(at, &error))),
             Ok(seen) => match seen.event.kind() {
                 EventType::FORMAT_DESCRIPTION => {
                     format_event = seen.event.raw().to_vec();
@@ -136,18 +155,19 @@ pub fn head(
                             time: seen.event.header().timestamp,
                             body: grouper.at(),
                         }),
-                        None => Err(Rest {
+                        None => Err(Rest::new(
                             at,
-                            what: format!("Its {list_kind} event cannot be read."),
-                        }),
+                            format!("Its {list_kind} event cannot be read."),
+                        )),
                     });
                 }
                 other => {
                     let list = what_came_before(kind);
-                    return rest(
-                        at,
-                        format!("A {other} event stands before its {list} event."),
-                    );
+                    let what = format!("A {other} event stands before its {list} event.");
+                    return Ok(Err(Rest {
+                        foreign: Some(other),
+                        ..Rest::new(at, what)
+                    }));
                 }
             },
         }
@@ -210,7 +230,7 @@ pub fn scan(
     let mut last_point = head.body;
     loop {
         let at = reader.at;
-        let rest = |what| Some(Rest { at, what });
+        let rest = |what: String| Some(Rest::new(at, what));
         match reader.next()? {
             Ok(None) => break,
             Err(what) => {
@@ -224,7 +244,7 @@ pub fn scan(
                 }
                 match grouper.event(raw) {
                     Err(error) => {
-                        scan.rest = rest(error.to_string());
+                        scan.rest = Some(Rest::refused(at, &error));
                         break;
                     }
                     Ok(seen) => {
@@ -264,10 +284,7 @@ pub fn scan(
         }
     }
     if scan.rest.is_none() && scan.settled < len {
-        scan.rest = Some(Rest {
-            at: len,
-            what: "It ends within a group.".into(),
-        });
+        scan.rest = Some(Rest::new(len, "It ends within a group."));
     }
     scan.head = Some(head);
     Ok(scan)

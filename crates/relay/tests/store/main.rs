@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod kinds;
 mod positions;
 
 use std::io;
