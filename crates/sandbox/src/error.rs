@@ -317,6 +317,14 @@ pub enum SandboxError {
     BadRequest(String),
 }
 
+impl SandboxError {
+    /// Whether there was no room on the disk.
+    pub(crate) fn is_full(&self) -> bool {
+        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        matches!(self, SandboxError::Io { source, .. } if full.contains(&source.kind()))
+    }
+}
+
 /// How a stopped node was left, as its state file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {

@@ -213,6 +213,17 @@ impl ClusterRecord {
     }
 }
 
+impl ClusterRecord {
+    /// Saves that this is a process of the cluster now, or that there is none. Where there is no room a process
+    /// that is gone stays recorded: it is known by its start time not to be there.
+    pub(crate) fn save_process(&self, process: Option<ProcessId>) -> Result<()> {
+        match self.save() {
+            Err(error) if process.is_none() && error.is_full() => Ok(()),
+            saved => saved,
+        }
+    }
+}
+
 /// Why the record in `dir` cannot be read. It holds the password: of another user's cluster it never can.
 fn unreadable(source: std::io::Error, dir: &Path, path: PathBuf) -> SandboxError {
     match source.kind() {
@@ -291,8 +302,11 @@ impl Store {
 
     pub fn set_process(&self, index: usize, process: Option<ProcessId>) -> Result<()> {
         let mut record = self.get();
+        if record.nodes[index].process == process {
+            return Ok(());
+        }
         record.nodes[index].process = process;
-        record.save()
+        record.save_process(process)
     }
 }
 
@@ -463,6 +477,27 @@ mod tests {
         assert_eq!(again.nodes[1].process, record.nodes[1].process);
         assert_eq!(again.nodes[1].ports, record.nodes[1].ports);
         assert_eq!(again.password, "secret");
+    }
+
+    #[test]
+    fn without_room_only_a_new_process_must_be_recorded() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut record = sample();
+        record.dir = dir.path().to_path_buf();
+        let process = Some(ProcessId { pid: 7, started: 9 });
+        record.nodes[1].process = process;
+        record.save().expect("saved");
+        let fresh = dir.path().join("cluster.json.new");
+        std::os::unix::fs::symlink("/dev/full", &fresh).expect("linked");
+        let store = Store::new(record);
+        let full = store.set_process(0, process).expect_err("it must be found");
+        assert!(full.is_full(), "{full}");
+        store.set_process(1, None).expect("it is gone all the same");
+        fs::remove_file(&fresh).expect("there");
+        fs::create_dir(&fresh).expect("made");
+        store.set_process(1, None).expect("nothing to write");
+        let again = ClusterRecord::load(dir.path()).expect("loaded");
+        assert_eq!(again.nodes[1].process, process);
     }
 
     #[test]
