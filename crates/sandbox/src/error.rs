@@ -127,7 +127,7 @@ pub enum SandboxError {
     },
     /// The record is another user's.
     #[error(
-        "{path} cannot be read: the cluster is that of {owner}, and only who started it (and root) may ask, start or stop it, as its record holds the password. Run the same command as {owner}, or name a directory of your own with --dir"
+        "{path} cannot be read: the cluster is that of {owner}, and only who started it may ask, start or stop it, as its record holds the password. Run the same command as {owner}, or name a directory of your own with --dir"
     )]
     OthersCluster {
         /// The record.

@@ -17,6 +17,7 @@ use crate::config::{Setting, SstMethod};
 use crate::error::{IoContext, Result, SandboxError};
 use crate::ports::Ports;
 use crate::process::ProcessId;
+use crate::who::name_of;
 use crate::witness::WitnessRecord;
 
 /// Version of the file's shape; another version is refused.
@@ -364,7 +365,14 @@ fn refuse_others_of(path: &Path, meta: &fs::Metadata) -> Result<()> {
     let own = rustix::process::geteuid().as_raw();
     let mode = meta.mode();
     let why = if ![own, 0].contains(&meta.uid()) {
-        format!("it belongs to user {}", meta.uid())
+        // Root may act as that user, whose rights are all that is given then.
+        let how = match name_of(meta.uid()) {
+            Some(name) if own == 0 => {
+                format!("; as that one root asks by runuser -u {name} -- dromon …")
+            }
+            _ => String::new(),
+        };
+        format!("it belongs to user {}{how}", meta.uid())
     } else if mode & 0o002 != 0 {
         "everybody may write there".to_owned()
     } else if own == 0 && mode & 0o020 != 0 && meta.gid() != 0 {
@@ -459,6 +467,10 @@ mod tests {
         let denied = said(std::io::ErrorKind::PermissionDenied, &path);
         let words = format!("Run the same command as {owner}, or");
         assert!(denied.contains(&words), "{denied}");
+        assert!(
+            !denied.contains("and root"),
+            "root is refused, too: {denied}"
+        );
         let hidden = dir.path().join("gone/cluster.json");
         let denied = said(std::io::ErrorKind::PermissionDenied, &hidden);
         assert!(denied.contains("that of another user"), "{denied}");
@@ -574,6 +586,10 @@ mod tests {
         if rustix::process::geteuid().is_root() {
             chown(&path, Some(65_534), None).expect("given away");
             refused(&path);
+            let error = ClusterRecord::load(dir.path()).expect_err("given away");
+            let how = "runuser -u nobody -- dromon";
+            let named = name_of(65_534).is_none_or(|name| name != "nobody");
+            assert!(named || error.to_string().contains(how), "{error}");
             chown(&path, Some(0), None).expect("taken back");
         }
         // In a directory of others its own record is shown and stopped, and nothing is written.
