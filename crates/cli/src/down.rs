@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dromon_sandbox::{Cluster, Result, SandboxError, StopReport};
 
-use crate::output::Output;
+use crate::output::{Output, tell};
 use crate::place;
 use crate::up::MOST_SECONDS;
 
@@ -74,10 +74,23 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Err(error) => return Err(error),
     };
     let _hold = cluster.hold()?;
-    let mut all_well = true;
-    for (name, report) in cluster.stop_all(Duration::from_secs(args.timeout))? {
-        all_well &= !is_bad(&report);
-        out.line(line(&cluster, &name, &report));
+    let (mut all_well, mut all_tried) = (true, true);
+    for (name, report) in cluster.stop_each(Duration::from_secs(args.timeout))? {
+        match report {
+            Ok(report) => {
+                all_well &= !is_bad(&report);
+                out.line(line(&cluster, &name, &report));
+            }
+            Err(error) => {
+                all_tried = false;
+                tell(format_args!(
+                    "dromon: {name} was not stopped in order: {error}"
+                ));
+            }
+        }
+    }
+    if !all_tried {
+        return Ok(out.end(1));
     }
     let dir = cluster.record().dir;
     if args.purge && !all_well {

@@ -96,3 +96,20 @@ fn what_a_purge_would_take_along_stays_if_a_log_says_why() {
     assert!(code == 0 && said.contains("Removed "), "{said}");
     assert!(!dir.join("c").exists());
 }
+
+/// As on a full disk: what is down already asks for no room.
+#[test]
+fn what_is_down_is_not_written_of() {
+    let home = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
+    let dir = home.path();
+    drop(cluster(dir));
+    let fresh = dir.join("c/cluster.json.new");
+    fs::create_dir(&fresh).expect("nothing can be written there");
+    let (code, said) = down(dir);
+    assert!(code == 0 && said.contains("db1  was not running"), "{said}");
+    fs::remove_dir(&fresh).expect("it stays");
+    std::os::unix::fs::symlink("/dev/full", &fresh).expect("linked");
+    let (code, said) = down_so(dir, &["--purge"]);
+    assert!(code == 0 && said.contains("Removed "), "{said}");
+    assert!(!dir.join("c").exists());
+}

@@ -367,6 +367,15 @@ impl Cluster {
     /// # Errors
     /// When a process cannot be signalled, or does not end: the others are stopped all the same.
     pub fn stop_all(&self, limit: Duration) -> Result<Vec<(String, StopReport)>> {
+        let named = |(name, report): (String, Result<StopReport>)| Ok((name, report?));
+        self.stop_each(limit)?.into_iter().map(named).collect()
+    }
+
+    /// The same; what could not be done at one hides nothing of the others.
+    ///
+    /// # Errors
+    /// When another process is at work on the cluster.
+    pub fn stop_each(&self, limit: Duration) -> Result<Vec<(String, Result<StopReport>)>> {
         let _lock = self.store.lock()?;
         let witness = self.witness.as_ref();
         let witness = witness.map(|w| (witness::NAME.to_string(), w.stop(limit)));
@@ -375,8 +384,7 @@ impl Cluster {
         let mut all: Vec<_> = nodes.map(|n| (n.name(), n.stop(limit))).collect();
         all.reverse();
         all.extend(witness);
-        let named = |(name, report): (String, Result<StopReport>)| Ok((name, report?));
-        all.into_iter().map(named).collect()
+        Ok(all)
     }
 
     /// Kills every running node, and the witness: first the signals, then the
@@ -430,7 +438,17 @@ impl Cluster {
         {
             let mut record = self.store.get();
             record.complete = false;
-            record.save()?;
+            match record.save() {
+                // There are only copies in lib, which each start makes anew.
+                Err(error) if error.is_full() => {
+                    let lib = dir.join("lib");
+                    fs::remove_dir_all(&lib).at("remove", &lib)?;
+                    // Of it as much was written as there was room for.
+                    let _ = fs::remove_file(dir.join("cluster.json.new"));
+                    record.save()?;
+                }
+                saved => saved?,
+            }
         }
         // Only what we made: the directory itself goes when nothing else is in it.
         for name in fs::read_dir(&dir).at("read the directory", &dir)? {
@@ -634,6 +652,38 @@ pub(crate) mod tests {
         cluster.purge().expect("removed");
         let left = fs::read_dir(dir.path()).expect("it stays").count();
         assert_eq!(left, 1, "only what is not ours");
+    }
+
+    /// Nothing of it can be changed on a full disk; so it must be possible to remove it.
+    #[test]
+    fn without_room_it_is_stopped_and_removed() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let cluster = recorded(dir.path());
+        fs::create_dir(dir.path().join("lib")).expect("made");
+        fs::write(dir.path().join("lib/p.so"), "a copy").expect("written");
+        let gone = crate::process::ProcessId {
+            pid: 1,
+            started: u64::MAX,
+        };
+        let ran = |record: &mut ClusterRecord| record.nodes[0].process = Some(gone);
+        cluster.change_settings(ran).expect("recorded");
+        let fresh = dir.path().join("cluster.json.new");
+        // Another failure is that of its node alone.
+        fs::create_dir(&fresh).expect("made");
+        let all = cluster.stop_each(Duration::from_secs(1)).expect("tried");
+        assert!(
+            matches!(&all[0], (name, Err(_)) if name == "db1"),
+            "{all:?}"
+        );
+        let was_down = |report: &Result<StopReport>| matches!(report, Ok(StopReport::WasDown));
+        assert!(was_down(&all[1].1), "{all:?}");
+        fs::remove_dir(&fresh).expect("there");
+
+        std::os::unix::fs::symlink("/dev/full", &fresh).expect("linked");
+        let all = cluster.stop_each(Duration::from_secs(1)).expect("tried");
+        assert!(all.iter().all(|(_, report)| was_down(report)), "{all:?}");
+        cluster.purge().expect("removed");
+        assert!(!dir.path().exists());
     }
 
     #[test]

@@ -127,7 +127,7 @@ pub enum SandboxError {
     },
     /// The record is another user's.
     #[error(
-        "{path} cannot be read: the cluster is that of {owner}, and only who started it (and root) may ask, start or stop it, as its record holds the password. Run the same command as {owner}, or name a directory of your own with --dir"
+        "{path} cannot be read: the cluster is that of {owner}, and only who started it may ask, start or stop it, as its record holds the password. Run the same command as {owner}, or name a directory of your own with --dir"
     )]
     OthersCluster {
         /// The record.
@@ -315,6 +315,14 @@ pub enum SandboxError {
     /// A value makes no sense.
     #[error("{0}")]
     BadRequest(String),
+}
+
+impl SandboxError {
+    /// Whether there was no room on the disk.
+    pub(crate) fn is_full(&self) -> bool {
+        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        matches!(self, SandboxError::Io { source, .. } if full.contains(&source.kind()))
+    }
 }
 
 /// How a stopped node was left, as its state file says.

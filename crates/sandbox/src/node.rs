@@ -136,15 +136,15 @@ impl Node {
             });
         }
         self.kill_helpers()?;
-        // Of a server that was killed a thread may still be on its way out, with its sockets.
-        let until = Instant::now() + EXIT_LIMIT;
-        while record.log.exists() && Instant::now() < until {
-            if record.ports.check_free(&record.name).is_ok() {
-                break;
-            }
-            thread::sleep(Duration::from_millis(100));
-        }
-        record.ports.check_free(&record.name)
+        await_ports(&record, record.log.exists())
+    }
+
+    /// Fails if somebody else has a port of the node, which does not run. What its own server left behind is
+    /// killed: a joiner's script goes on listening for its donor.
+    pub(crate) fn check_ports(&self) -> Result<()> {
+        let record = self.record();
+        let helpers = self.kill_helpers()?;
+        await_ports(&record, helpers > 0 || record.process.is_some())
     }
 
     fn launch(&self, mut command: Command) -> Result<()> {
@@ -510,14 +510,15 @@ impl Node {
         self.store.set_process(self.index, None)
     }
 
-    /// Kills what a dead server left behind (transfer scripts, rsync, socat).
-    fn kill_helpers(&self) -> Result<()> {
+    /// Kills what a dead server left behind (transfer scripts, rsync, socat). Says how many.
+    fn kill_helpers(&self) -> Result<usize> {
         let (name, value) = self.store.get().marker(self.index);
-        for helper in marked(&format!("{name}={value}")) {
+        let helpers = marked(&format!("{name}={value}"));
+        for helper in &helpers {
             helper.signal(Signal::KILL)?;
             helper.wait_gone(HELPER_LIMIT)?;
         }
-        Ok(())
+        Ok(helpers.len())
     }
 
     /// Reaps the server if it was our child and has ended; says how.
@@ -538,6 +539,19 @@ impl Node {
 
     fn child(&self) -> MutexGuard<'_, Option<Child>> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Fails if a port of the node stays taken. `waits`: of what was killed a thread may still be on its way out,
+/// with its sockets.
+fn await_ports(record: &NodeRecord, waits: bool) -> Result<()> {
+    let until = Instant::now() + EXIT_LIMIT;
+    loop {
+        let free = record.ports.check_free(&record.name);
+        if free.is_ok() || !waits || Instant::now() >= until {
+            return free;
+        }
+        thread::sleep(Duration::from_millis(100));
     }
 }
 

@@ -17,6 +17,7 @@ use crate::config::{Setting, SstMethod};
 use crate::error::{IoContext, Result, SandboxError};
 use crate::ports::Ports;
 use crate::process::ProcessId;
+use crate::who::name_of;
 use crate::witness::WitnessRecord;
 
 /// Version of the file's shape; another version is refused.
@@ -213,6 +214,17 @@ impl ClusterRecord {
     }
 }
 
+impl ClusterRecord {
+    /// Saves that this is a process of the cluster now, or that there is none. Where there is no room a process
+    /// that is gone stays recorded: it is known by its start time not to be there.
+    pub(crate) fn save_process(&self, process: Option<ProcessId>) -> Result<()> {
+        match self.save() {
+            Err(error) if process.is_none() && error.is_full() => Ok(()),
+            saved => saved,
+        }
+    }
+}
+
 /// Why the record in `dir` cannot be read. It holds the password: of another user's cluster it never can.
 fn unreadable(source: std::io::Error, dir: &Path, path: PathBuf) -> SandboxError {
     match source.kind() {
@@ -291,8 +303,11 @@ impl Store {
 
     pub fn set_process(&self, index: usize, process: Option<ProcessId>) -> Result<()> {
         let mut record = self.get();
+        if record.nodes[index].process == process {
+            return Ok(());
+        }
         record.nodes[index].process = process;
-        record.save()
+        record.save_process(process)
     }
 }
 
@@ -350,7 +365,14 @@ fn refuse_others_of(path: &Path, meta: &fs::Metadata) -> Result<()> {
     let own = rustix::process::geteuid().as_raw();
     let mode = meta.mode();
     let why = if ![own, 0].contains(&meta.uid()) {
-        format!("it belongs to user {}", meta.uid())
+        // Root may act as that user, whose rights are all that is given then.
+        let how = match name_of(meta.uid()) {
+            Some(name) if own == 0 => {
+                format!("; as that one root asks by runuser -u {name} -- dromon …")
+            }
+            _ => String::new(),
+        };
+        format!("it belongs to user {}{how}", meta.uid())
     } else if mode & 0o002 != 0 {
         "everybody may write there".to_owned()
     } else if own == 0 && mode & 0o020 != 0 && meta.gid() != 0 {
@@ -445,6 +467,10 @@ mod tests {
         let denied = said(std::io::ErrorKind::PermissionDenied, &path);
         let words = format!("Run the same command as {owner}, or");
         assert!(denied.contains(&words), "{denied}");
+        assert!(
+            !denied.contains("and root"),
+            "root is refused, too: {denied}"
+        );
         let hidden = dir.path().join("gone/cluster.json");
         let denied = said(std::io::ErrorKind::PermissionDenied, &hidden);
         assert!(denied.contains("that of another user"), "{denied}");
@@ -463,6 +489,27 @@ mod tests {
         assert_eq!(again.nodes[1].process, record.nodes[1].process);
         assert_eq!(again.nodes[1].ports, record.nodes[1].ports);
         assert_eq!(again.password, "secret");
+    }
+
+    #[test]
+    fn without_room_only_a_new_process_must_be_recorded() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut record = sample();
+        record.dir = dir.path().to_path_buf();
+        let process = Some(ProcessId { pid: 7, started: 9 });
+        record.nodes[1].process = process;
+        record.save().expect("saved");
+        let fresh = dir.path().join("cluster.json.new");
+        std::os::unix::fs::symlink("/dev/full", &fresh).expect("linked");
+        let store = Store::new(record);
+        let full = store.set_process(0, process).expect_err("it must be found");
+        assert!(full.is_full(), "{full}");
+        store.set_process(1, None).expect("it is gone all the same");
+        fs::remove_file(&fresh).expect("there");
+        fs::create_dir(&fresh).expect("made");
+        store.set_process(1, None).expect("nothing to write");
+        let again = ClusterRecord::load(dir.path()).expect("loaded");
+        assert_eq!(again.nodes[1].process, process);
     }
 
     #[test]
@@ -539,6 +586,10 @@ mod tests {
         if rustix::process::geteuid().is_root() {
             chown(&path, Some(65_534), None).expect("given away");
             refused(&path);
+            let error = ClusterRecord::load(dir.path()).expect_err("given away");
+            let how = "runuser -u nobody -- dromon";
+            let named = name_of(65_534).is_none_or(|name| name != "nobody");
+            assert!(named || error.to_string().contains(how), "{error}");
             chown(&path, Some(0), None).expect("taken back");
         }
         // In a directory of others its own record is shown and stopped, and nothing is written.

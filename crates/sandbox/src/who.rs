@@ -24,6 +24,12 @@ pub(crate) struct ServerUser {
     pub switched: bool,
 }
 
+/// The name of a user of this machine.
+pub(crate) fn name_of(uid: u32) -> Option<String> {
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    lookup(&passwd, |_, u| u == uid).map(|found| found.0)
+}
+
 impl ServerUser {
     /// User mysql when root asks, else the caller.
     pub fn find() -> Result<Self> {

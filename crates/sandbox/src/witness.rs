@@ -195,10 +195,11 @@ impl Witness {
 
     fn set_process(&self, process: Option<ProcessId>) -> Result<()> {
         let mut cluster = self.store.get();
-        if let Some(witness) = cluster.witness.as_mut() {
-            witness.process = process;
+        match cluster.witness.as_mut() {
+            Some(witness) if witness.process != process => witness.process = process,
+            _ => return Ok(()),
         }
-        cluster.save()
+        cluster.save_process(process)
     }
 
     /// Reaps it if it was our child and has ended; says how.

@@ -97,10 +97,10 @@ impl Cluster {
         Ok(took)
     }
 
-    /// Fails if a port of these nodes, or of a witness that does not run, is taken.
+    /// Fails if a port of these nodes, which do not run, or of a witness that does not, is taken by others.
     fn check_ports(&self, nodes: &[usize]) -> Result<()> {
         for &i in nodes {
-            self.nodes[i].ports().check_free(&self.nodes[i].name())?;
+            self.nodes[i].check_ports()?;
         }
         match &self.witness {
             Some(witness) if witness.process().is_none() => witness.check_port(),
@@ -207,8 +207,10 @@ mod tests {
     use crate::node::tests::shell;
     use std::fs;
     use std::net::{Ipv4Addr, TcpListener};
+    use std::os::fd::OwnedFd;
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
+    use std::process::{Command, Stdio};
 
     /// Far longer than the tests take: nobody waits for it.
     const LIMIT: Duration = Duration::from_secs(600);
@@ -255,6 +257,34 @@ mod tests {
             let words = ["witness needs port", "was made keeps its ports"];
             assert!(words.iter().all(|w| text.contains(w)), "{text}");
         }
+    }
+
+    /// As socat of a joiner's script does whose server was killed.
+    #[test]
+    fn who_was_left_behind_with_a_port_is_killed() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let cluster = with_witness(dir.path(), "sleep 600");
+        let port = cluster.node(1).ports().sst;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("it was free");
+        let (name, value) = cluster.record().marker(1);
+        let mut command = Command::new("sleep");
+        command.arg("600").env(name, value);
+        let mut child = command
+            .stdin(OwnedFd::from(listener))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it runs");
+        // The port is the child's alone.
+        drop(command);
+        let refused = crate::ports::check_port(port, "db2", "");
+        assert!(refused.is_err(), "it listens");
+        thread::spawn(move || child.wait());
+        cluster.check_ports(&[0, 1]).expect("it was its own");
+        // Of others nobody is killed.
+        let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("free");
+        let error = cluster.check_ports(&[0, 1]).expect_err("it is taken");
+        assert!(matches!(error, SandboxError::PortTaken { .. }), "{error}");
     }
 
     #[test]
