@@ -24,7 +24,7 @@ use dromon_writeset::Uuid;
 
 pub use dromon_order::tcp::Brake;
 
-use crate::messages::{Position, kind};
+use crate::messages::Position;
 use crate::node::{Aside, AskError, EngineError, Engines, ISOLATED, LogSummary};
 use crate::options::Settings;
 use crate::spool::MapFile;
@@ -243,13 +243,6 @@ impl Engines for Tcp {
         let found = dromon_order::inspect(&store);
         store.close();
         Ok(found.map_err(order_error)?.map(LogSummary::from))
-    }
-
-    fn left_quietly(&self, dir: &Path) -> Option<u32> {
-        let store: Arc<dyn LogStore> = Arc::new(open_log(dir, true, false).ok()?);
-        let left = dromon_order::left_quietly(&store, kind::CONTROL);
-        store.close();
-        left.ok()?
     }
 
     fn log_sum(

@@ -52,7 +52,7 @@ pub use checked::Sums;
 pub use engine::{Engine, MakeNetwork, start};
 pub use network::{Frame, Inbound, Lane, LinkStatus, NetError, Network, Presence, SendError};
 pub use sequencer::{Committed, CommittedBody, Delivered, Part, RawMessage, Sequencer};
-pub use storage::{Inspected, inspect, left_quietly};
+pub use storage::{Inspected, inspect};
 pub use stored::Stored;
 pub use types::{
     BoxFuture, Checkpoint, Desired, Done, EngineConfig, Gathering, Leadership, LogId, Members,

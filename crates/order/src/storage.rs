@@ -150,32 +150,6 @@ pub fn inspect(store: &Arc<dyn LogStore>) -> Result<Option<Inspected>, OrderErro
     }))
 }
 
-/// The incarnation before that in which the log ends, if it has the end of that one and nothing since but messages
-/// of the kind `quiet`. Reads the whole log.
-pub fn left_quietly(store: &Arc<dyn LogStore>, quiet: u8) -> Result<Option<u32>, OrderError> {
-    let (first, next) = store.bounds();
-    let (mut before, mut current) = (None, None);
-    let mut at = first;
-    while at < next {
-        let batch = read_store(store, at, next - 1, READ_BYTES).map_err(log_error)?;
-        let Some(end) = batch.last() else { break };
-        at = end.log_id.index + 1;
-        for e in batch {
-            let of = incarnation(e.log_id.leader_id.term);
-            if current != Some(of) {
-                (before, current) = (current, Some(of));
-            }
-            if let EntryPayload::Normal(m) = &e.payload {
-                let message = decode_message(m).map_err(|e| OrderError::Damaged(e.to_string()))?;
-                if message.kind != quiet {
-                    before = None;
-                }
-            }
-        }
-    }
-    Ok(before)
-}
-
 impl Storage {
     /// Prepares the log for `start`. Waits for the disk.
     pub fn open(

@@ -266,10 +266,6 @@ pub trait Engines: Send + Sync {
     /// What a log in `dir` says about its members; `None` if there is no log.
     fn inspect(&self, dir: &Path) -> Result<Option<LogSummary>, EngineError>;
 
-    /// The incarnation that the log in `dir` left without anything written since. `None`: it did not, or that
-    /// cannot be told.
-    fn left_quietly(&self, dir: &Path) -> Option<u32>;
-
     /// Gives the files of a log in `dir` names that nothing here reads and that
     /// tell `why`, and says which. Nothing is deleted.
     fn set_log_aside(&self, dir: &Path, why: Aside) -> Result<String, String>;

@@ -159,7 +159,6 @@ impl Node {
             others if others.is_empty() => "nobody".to_owned(),
             others => others.join(", "),
         };
-        let left = parted.and_then(|_| self.engines.left_quietly(&settings.log_dir));
         let names = self
             .engines
             .set_log_aside(&settings.log_dir, Aside::OtherHistory);
@@ -173,14 +172,6 @@ impl Node {
                 }
             ))
         })?;
-        if let Some(Parted { ours, theirs }) = parted.filter(|p| left == Some(p.theirs)) {
-            self.note(&format!(
-                "the cluster led by {leader} is of incarnation {theirs} of this history. This node's log (with {others}) left \
-                 it and ended in incarnation {ours}, in which nothing was written. This node takes a full copy of that \
-                 cluster. The log is kept: its files are now {names} and can be deleted"
-            ));
-            return Ok(());
-        }
         if let Some(Parted { ours, theirs }) = parted {
             self.warn(&format!(
                 "the cluster led by {leader} is of incarnation {theirs} of this history, and this node's log (with {others}) \

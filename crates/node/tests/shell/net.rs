@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dromon_node::grastate::STATE_FILE;
-use dromon_node::messages::{Request, encode, kind};
+use dromon_node::messages::{Request, encode};
 use dromon_node::options::Settings;
 use dromon_node::spool::MapFile;
 use dromon_node::{Aside, AskError, EngineError, Engines, ISOLATED, LogSummary, Position};
@@ -712,11 +712,6 @@ impl Engines for MemEngines {
             log.checkpoint.node = node.into();
         }
         Ok(found)
-    }
-
-    fn left_quietly(&self, dir: &Path) -> Option<u32> {
-        let store: Arc<dyn LogStore> = self.net.log(dir);
-        dromon_order::left_quietly(&store, kind::CONTROL).ok()?
     }
 
     fn log_sum(
