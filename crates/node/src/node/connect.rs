@@ -571,7 +571,9 @@ impl Node {
             let index = lock(&self.delivered).index;
             if index > delivered {
                 (delivered, moved_at) = (index, Some(Instant::now()));
-                deadline = Instant::now() + limit;
+                if refused.is_none() {
+                    deadline = Instant::now() + limit;
+                }
             }
             let again = Instant::now() + Duration::from_secs(2);
             let shared = loop {

@@ -203,10 +203,10 @@ impl Node {
         self.changed.notify_all();
     }
 
-    /// Whether this node is a member, and its database is still to come.
+    /// Whether this node is a member, and its database is still to come as a copy.
     pub(super) fn waits_for_copy(&self) -> bool {
         let shared = self.shared();
-        shared.phase == Phase::Joining && shared.joined.is_some()
+        shared.phase == Phase::Joining && matches!(&shared.joined, Some((_, Need::Copy)))
     }
 
     /// A witness that leads looks for a data node that can lead as well: write

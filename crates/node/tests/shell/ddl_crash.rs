@@ -171,15 +171,17 @@ fn who_leads_and_waits_for_a_copy_gives_leadership_to_who_has_the_data() {
             world.until("it has run there", || db.holds.waiting(Point::DdlRan) == 1);
         }
         (1..=3).for_each(|n| world.crash(n));
-        let again = [2, 3, 1].map(|n| {
+        let begin = |n| {
             let db = start(world, n, a_place_behind(world.crashed_disk(n)));
             if n == 1 {
                 db.holds.close(Point::DonorCopies);
             }
             let joins = connects(&db);
-            std::thread::sleep(Duration::from_millis(700));
             (db, joins)
-        });
+        };
+        let [two, three] = [2, 3].map(begin);
+        world.until("one of them leads", || world.leader(&two.0) != 1);
+        let again = [two, three, begin(1)];
         let one = &again[2].0;
         world.until("it gives a copy", || {
             one.holds.waiting(Point::DonorCopies) == 1
@@ -194,6 +196,36 @@ fn who_leads_and_waits_for_a_copy_gives_leadership_to_who_has_the_data() {
             world.synced(&db);
             assert_eq!(db.read(row(1)), 105, "once on {}", db.name);
         }
+    });
+}
+
+/// What their databases lack lies in their logs.
+#[test]
+fn who_leads_while_its_server_starts_stays_the_leader() {
+    run(3, PATIENT, LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 5).is_committed());
+        world.settle();
+        (1..=3).for_each(|n| world.crash(n));
+        let again = [1, 2, 3].map(|n| {
+            let db = start(world, n, a_place_behind(world.crashed_disk(n)));
+            db.holds.close(Point::Viewing);
+            let joins = connects(&db);
+            (db, joins)
+        });
+        for (db, _) in &again {
+            world.until("its server is told", || {
+                db.holds.waiting(Point::Viewing) == 1
+            });
+        }
+        std::thread::sleep(Duration::from_secs(2));
+        for (db, _) in &again {
+            db.holds.open(Point::Viewing);
+        }
+        for (db, joins) in again {
+            joins.join().expect("it is in");
+            world.synced(&db);
+        }
+        assert!(!world.report.said("handing leadership over"));
     });
 }
 

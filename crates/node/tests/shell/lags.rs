@@ -121,26 +121,26 @@ fn a_large_payload_has_its_turn_beside_small_ones() {
 /// Its own join lies behind all of that, and it has nothing to report before.
 #[test]
 fn who_joins_behind_much_log_on_a_narrow_way_is_not_evicted() {
-    let options = "gcache.size=64M;evs.suspect_timeout=PT1S;evs.inactive_timeout=PT3S";
+    let options = "gcache.size=64M;evs.suspect_timeout=PT3S;evs.inactive_timeout=PT5S";
     run(3, options, LIMIT, |world| {
         let leader = world.leader(&world.db(1));
         let away = world.db(leader % 3 + 1);
         away.disconnect();
-        for n in 0..60 {
+        for n in 0..90 {
             let mut t = world.db(leader).begin();
             t.put(row(n), 1).expect("a free row");
             t.wide = WIDE;
             assert!(t.commit().is_committed());
         }
-        // For twelve seconds.
+        // For seventeen seconds.
         world.net.narrow_next(&away.addr, RATE);
         let began = Instant::now();
         let again = world.open(away.n, away.disk(), away.position());
         again.connect(&World::url(), false).expect("two are there");
         world.synced(&again);
         let took = began.elapsed();
-        assert!(took > Duration::from_secs(8), "{took:?}");
-        assert_eq!(again.read(row(59)), 1);
+        assert!(took > Duration::from_secs(14), "{took:?}");
+        assert_eq!(again.read(row(89)), 1);
         assert_eq!(again.size(), 3);
         assert!(!world.report.said("is evicted"));
     });
