@@ -197,6 +197,12 @@ impl Node {
         shared.phase == Phase::Joining && shared.joined.is_some()
     }
 
+    /// Whether this node is a member, and its database is still to come as a copy.
+    pub(super) fn waits_for_copy(&self) -> bool {
+        let shared = self.shared();
+        shared.phase == Phase::Joining && matches!(&shared.joined, Some((_, Need::Copy)))
+    }
+
     /// Whether a leader of the others says that this node's log is not among
     /// theirs any more.
     pub(super) fn was_evicted(&self, order: &Arc<dyn Order>) -> bool {

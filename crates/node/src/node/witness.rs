@@ -203,12 +203,6 @@ impl Node {
         self.changed.notify_all();
     }
 
-    /// Whether this node is a member, and its database is still to come as a copy.
-    pub(super) fn waits_for_copy(&self) -> bool {
-        let shared = self.shared();
-        shared.phase == Phase::Joining && matches!(&shared.joined, Some((_, Need::Copy)))
-    }
-
     /// A witness that leads looks for a data node that can lead as well: write
     /// sets then need not travel through the witness. So does who cannot send a member what
     /// that needs of the log, and who has no data yet. On the order thread.

@@ -125,20 +125,25 @@ fn one_that_had_only_begun_costs_a_copy_and_no_vote() {
     });
 }
 
+/// It is over on n1 alone; n2 and n3 have run it.
+fn all_die_amid_a_statement(world: &World) {
+    assert!(world.db(1).set(row(1), 5).is_committed());
+    world.settle();
+    for n in [2, 3] {
+        world.db(n).holds.close(Point::DdlRan);
+    }
+    assert!(world.db(1).ddl(&ADD).is_committed(), "acknowledged");
+    for n in [2, 3] {
+        let db = world.db(n);
+        world.until("it has run there", || db.holds.waiting(Point::DdlRan) == 1);
+    }
+    (1..=3).for_each(|n| world.crash(n));
+}
+
 #[test]
 fn of_all_that_died_the_one_that_knows_gives_the_copies() {
     run(3, PATIENT, LIMIT, |world| {
-        assert!(world.db(1).set(row(1), 5).is_committed());
-        world.settle();
-        for n in [2, 3] {
-            world.db(n).holds.close(Point::DdlRan);
-        }
-        assert!(world.db(1).ddl(&ADD).is_committed(), "acknowledged");
-        for n in [2, 3] {
-            let db = world.db(n);
-            world.until("it has run there", || db.holds.waiting(Point::DdlRan) == 1);
-        }
-        (1..=3).for_each(|n| world.crash(n));
+        all_die_amid_a_statement(world);
         let again = [2, 3, 1].map(|n| {
             let db = start(world, n, a_place_behind(world.crashed_disk(n)));
             let joins = connects(&db);
@@ -160,17 +165,7 @@ fn of_all_that_died_the_one_that_knows_gives_the_copies() {
 #[test]
 fn who_leads_and_waits_for_a_copy_gives_leadership_to_who_has_the_data() {
     run(3, PATIENT, LIMIT, |world| {
-        assert!(world.db(1).set(row(1), 5).is_committed());
-        world.settle();
-        for n in [2, 3] {
-            world.db(n).holds.close(Point::DdlRan);
-        }
-        assert!(world.db(1).ddl(&ADD).is_committed(), "acknowledged");
-        for n in [2, 3] {
-            let db = world.db(n);
-            world.until("it has run there", || db.holds.waiting(Point::DdlRan) == 1);
-        }
-        (1..=3).for_each(|n| world.crash(n));
+        all_die_amid_a_statement(world);
         let begin = |n| {
             let db = start(world, n, a_place_behind(world.crashed_disk(n)));
             if n == 1 {
