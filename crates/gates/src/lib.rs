@@ -24,11 +24,13 @@
 
 #![forbid(unsafe_code)]
 
+mod line;
 mod positions;
 mod queue;
 mod shell;
 mod waiter;
 
+pub use line::{Drained, Kept, Overflow};
 pub use positions::{ApplyStats, Positions, Seqno};
 pub use queue::{ApplyQueue, Popped, QueueItem, QueueStats};
 pub use shell::{Before, Gates, WaitError};

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::line::{Drained, Line, Overflow};
 use crate::positions::Seqno;
 
 /// One event in total order.
@@ -57,7 +58,8 @@ pub struct QueueStats {
 /// Handing them out in order is what makes parallel apply free of deadlock:
 /// the lowest unfinished seqno always has a thread. Pushing never blocks, as
 /// delivery must never wait; its producer bounds it by slowing origins and by
-/// dropping payloads that can be read again.
+/// dropping payloads that can be read again, and where nobody may be slowed (a copy is on its
+/// way, a pause) most of it lies elsewhere ([`Overflow`]).
 #[derive(Debug)]
 pub struct ApplyQueue<T> {
     inner: Mutex<Inner<T>>,
@@ -69,7 +71,7 @@ pub struct ApplyQueue<T> {
 
 #[derive(Debug)]
 struct Inner<T> {
-    items: VecDeque<QueueItem<T>>,
+    items: Line<T>,
     /// What comes before all that waits.
     urgent: VecDeque<QueueItem<T>>,
     /// Threads that want an event, and those that have one.
@@ -82,7 +84,6 @@ struct Inner<T> {
     /// Of those who have one, those whose event waits for its place.
     aside: usize,
     spare: bool,
-    bytes: usize,
     exclusive_running: bool,
     hold_after: Option<Seqno>,
     /// Ordered events up to here are in the database already.
@@ -91,9 +92,6 @@ struct Inner<T> {
     stats: QueueStats,
 }
 
-/// Room for so many events stays, however few wait.
-const ROOM_KEPT: usize = 4096;
-
 impl<T> Default for ApplyQueue<T> {
     fn default() -> Self {
         Self::new()
@@ -101,18 +99,27 @@ impl<T> Default for ApplyQueue<T> {
 }
 
 impl<T> ApplyQueue<T> {
-    /// An empty, open queue.
+    /// An empty, open queue, all of it in memory.
     pub fn new() -> Self {
+        ApplyQueue::of(Line::new(usize::MAX, None))
+    }
+
+    /// One of which not many more than `here_max` events are in memory, and as many as `overflow`
+    /// does not take.
+    pub fn with_overflow(here_max: usize, overflow: Box<dyn Overflow<T>>) -> Self {
+        ApplyQueue::of(Line::new(here_max, Some(overflow)))
+    }
+
+    fn of(items: Line<T>) -> Self {
         ApplyQueue {
             inner: Mutex::new(Inner {
-                items: VecDeque::new(),
+                items,
                 urgent: VecDeque::new(),
                 idle: 0,
                 busy: 0,
                 waking: false,
                 aside: 0,
                 spare: false,
-                bytes: 0,
                 exclusive_running: false,
                 hold_after: None,
                 floor: Seqno::MIN,
@@ -132,7 +139,6 @@ impl<T> ApplyQueue<T> {
         if inner.closed || item.ordered && item.seqno <= inner.floor {
             return !inner.closed;
         }
-        inner.bytes += item.bytes;
         inner.items.push_back(item);
         let len = inner.items.len();
         let stats = &mut inner.stats;
@@ -146,7 +152,6 @@ impl<T> ApplyQueue<T> {
     /// Puts an event before all that wait: it must come first whatever its seqno.
     pub fn push_front(&self, item: QueueItem<T>) {
         let mut inner = self.lock();
-        inner.bytes += item.bytes;
         inner.items.push_front(item);
         self.wake_one(inner);
     }
@@ -224,7 +229,7 @@ impl<T> ApplyQueue<T> {
         inner.idle -= 1;
         let took = matches!(popped, Popped::Item(_));
         inner.busy += usize::from(took);
-        if took && !inner.items.is_empty() {
+        if took && inner.items.len() > 0 {
             // Another thread may go on with the next one.
             self.wake_one(inner);
         }
@@ -240,7 +245,7 @@ impl<T> ApplyQueue<T> {
             if let Some(item) = inner.take() {
                 return Popped::Item(item);
             }
-            if inner.closed && inner.items.is_empty() && !inner.exclusive_running {
+            if inner.closed && inner.items.len() == 0 && !inner.exclusive_running {
                 return Popped::Closed;
             }
             match deadline {
@@ -284,22 +289,18 @@ impl<T> ApplyQueue<T> {
     pub fn drop_through(&self, seqno: Seqno) -> usize {
         let mut inner = self.lock();
         inner.floor = seqno;
-        let before = inner.items.len();
-        inner.items.retain(|i| !i.ordered || i.seqno > seqno);
-        inner.bytes = inner.items.iter().map(|i| i.bytes).sum();
-        inner.give_back();
-        before - inner.items.len()
+        inner.items.drop_through(seqno)
     }
 
     /// Drops everything that waits. Answers it, oldest first.
-    pub fn clear(&self) -> Vec<QueueItem<T>> {
+    pub fn clear(&self) -> Drained<T> {
         let mut inner = self.lock();
-        inner.bytes = 0;
         inner.urgent.clear();
-        let items = std::mem::take(&mut inner.items).into();
+        let fresh = inner.items.fresh();
+        let items = std::mem::replace(&mut inner.items, fresh);
         drop(inner);
         self.wake.notify_all();
-        items
+        Drained(items)
     }
 
     /// No event is taken in any more; threads end when it is empty.
@@ -312,10 +313,9 @@ impl<T> ApplyQueue<T> {
     /// exclusive event keeps the others waiting until it is done.
     pub fn reopen(&self) {
         let mut inner = self.lock();
-        inner.items = VecDeque::new();
+        inner.items = inner.items.fresh();
         inner.urgent.clear();
         inner.spare = false;
-        inner.bytes = 0;
         inner.hold_after = None;
         inner.floor = Seqno::MIN;
         inner.closed = false;
@@ -339,12 +339,12 @@ impl<T> ApplyQueue<T> {
     /// Whether an exclusive event waits, or a thread has one.
     pub fn has_exclusive(&self) -> bool {
         let inner = self.lock();
-        inner.exclusive_running || inner.items.iter().any(|i| i.exclusive)
+        inner.exclusive_running || inner.items.has_exclusive()
     }
 
     /// Bytes held by the events that wait.
     pub fn bytes(&self) -> usize {
-        self.lock().bytes
+        self.lock().items.bytes()
     }
 
     /// Length statistics.
@@ -352,7 +352,7 @@ impl<T> ApplyQueue<T> {
         let inner = self.lock();
         QueueStats {
             len: inner.items.len(),
-            bytes: inner.bytes,
+            bytes: inner.items.bytes(),
             ..inner.stats
         }
     }
@@ -381,24 +381,15 @@ impl<T> Inner<T> {
             return None;
         }
         let item = self.items.pop_front()?;
-        self.bytes -= item.bytes;
         self.exclusive_running = item.exclusive;
-        self.give_back();
         Some(item)
-    }
-
-    /// Gives memory back that a long queue needed, of a copy or a pause.
-    fn give_back(&mut self) {
-        let (len, room) = (self.items.len(), self.items.capacity());
-        if room > ROOM_KEPT && len < room / 8 {
-            self.items.shrink_to((2 * len).max(ROOM_KEPT));
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::line::ROOM_KEPT;
 
     fn item(seqno: Seqno, exclusive: bool) -> QueueItem<&'static str> {
         QueueItem {
@@ -443,7 +434,7 @@ mod tests {
 
     #[test]
     fn what_a_long_queue_needed_is_given_back() {
-        let room = |q: &ApplyQueue<&'static str>| q.lock().items.capacity();
+        let room = |q: &ApplyQueue<&'static str>| q.lock().items.room();
         let q = ApplyQueue::new();
         for seqno in 1..=100_000 {
             q.push(item(seqno, false));

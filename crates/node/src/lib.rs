@@ -32,6 +32,7 @@ pub mod logbook;
 pub mod messages;
 pub mod node;
 pub mod options;
+mod overflow;
 mod parents;
 mod patience;
 mod quarantine;
@@ -54,6 +55,6 @@ pub use database::{Applied, Applier, Database, Level, Meta, Outcome, Standing, V
 pub use messages::Position;
 pub use node::{
     ASK_ENGINE, Aside, AskError, ConnectError, EngineError, Engines, FINISH, ISOLATED, LogSummary,
-    Node, OpenError, Phase, Setup,
+    Node, OpenError, Phase, QUEUE_HERE, Setup,
 };
 pub use trx::Trx;

@@ -75,7 +75,7 @@ pub struct Spooler {
     closer: Arc<Closer>,
     /// No file takes anything.
     #[cfg(test)]
-    full: bool,
+    pub(crate) full: bool,
 }
 
 /// Mapped memory of a file, which the closer unmaps before it may cut the file.
@@ -196,7 +196,13 @@ impl Spooler {
         self.map(&file, len).map_err(say)
     }
 
-    fn create(&self) -> io::Result<Arc<ClosedLater>> {
+    /// Where its files are.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A file without a name.
+    pub(crate) fn create(&self) -> io::Result<Arc<ClosedLater>> {
         let (path, file) = loop {
             let n = self.next.fetch_add(1, Ordering::Relaxed);
             let name = format!("{PREFIX}{}-{n}{SUFFIX}", std::process::id());

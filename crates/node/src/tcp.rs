@@ -383,7 +383,7 @@ fn ask_error(e: NetError) -> AskError {
 mod tests {
     use super::*;
     use crate::database::{Database, Level};
-    use crate::node::{FINISH, Node, Setup};
+    use crate::node::{FINISH, Node, QUEUE_HERE, Setup};
     use dromon_order::logstore::{Record, WriteOp};
     use std::os::fd::BorrowedFd;
 
@@ -475,6 +475,7 @@ mod tests {
             position: Position::UNDEFINED,
             witness: true,
             finish: FINISH,
+            queue_here: QUEUE_HERE,
         };
         let lines = Arc::new(Lines::default());
         let tcp = Box::new(Tcp::new(Arc::new(Crashing)));

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dromon_node::tcp::Tcp;
-use dromon_node::{Database, FINISH, Node, Outcome, Phase, Setup, Trx};
+use dromon_node::{Database, FINISH, Node, Outcome, Phase, QUEUE_HERE, Setup, Trx};
 use dromon_writeset::{Flags, KeyType as NodeKeyType};
 use dromon_wsrep::{
     DataType, Gtid, InitArgs, KeyType, LogLevel, Parameter, Provider, RecvContext, ReplayContext,
@@ -87,6 +87,7 @@ impl Provider for Dromon {
             position: from_gtid(args.state_id),
             witness: false,
             finish: FINISH,
+            queue_here: QUEUE_HERE,
         };
         let manager = Arc::new(ServiceManager::of_environment());
         let db = Arc::new(ServerLog::new(server.clone(), manager.clone()));

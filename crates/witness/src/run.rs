@@ -14,7 +14,9 @@ use bytes::Bytes;
 use dromon_node::options::ClusterAddress;
 use dromon_node::spool::MapFile;
 use dromon_node::tcp::{Brake, Host, Tcp};
-use dromon_node::{ConnectError, Database, FINISH, Level, Node, OpenError, Phase, Position, Setup};
+use dromon_node::{
+    ConnectError, Database, FINISH, Level, Node, OpenError, Phase, Position, QUEUE_HERE, Setup,
+};
 use dromon_wsrep::MappedFile;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -138,6 +140,7 @@ pub fn run(config: &Config, mut signals: Signals) -> Result<ExitCode, StartError
         position: Position::UNDEFINED,
         witness: true,
         finish: FINISH,
+        queue_here: QUEUE_HERE,
     };
     let host = Arc::new(Process { sink: sink.clone() });
     let engines = Box::new(Tcp::new(host));

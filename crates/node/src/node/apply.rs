@@ -132,6 +132,10 @@ impl Node {
             let exit = self.shelve_all(applier, waits, &streams);
             return exit.then(|| self.may_end()).flatten();
         }
+        if let Item::Lost(why) = value {
+            self.lost_queued(&why);
+            return None;
+        }
         // What lies ahead waits for what others have yet to take, also in a pause.
         let ahead = matches!(value, Item::Chunk { .. }) && self.is_begun_ahead(seqno);
         self.queue.sets_aside(ahead);
@@ -157,7 +161,7 @@ impl Node {
                 Item::Donate { .. } => Some(seqno + 1),
                 Item::Synced => Some(depends_on + 1),
                 Item::VoteRequest { seqno } | Item::VoteLost { seqno } => Some(seqno + 1),
-                Item::Shelve { .. } | Item::Connected(_) | Item::Final(_) => None,
+                Item::Shelve { .. } | Item::Connected(_) | Item::Final(_) | Item::Lost(_) => None,
             };
             let exit = waits.is_some_and(|before| self.wait_for_clients(applier, waiter, before));
             let ended = self.ordered_item(applier, waiter, seqno, depends_on, value);
@@ -191,7 +195,7 @@ impl Node {
         value: Item,
     ) -> Option<Ended> {
         match value {
-            Item::Shelve { .. } => None,
+            Item::Shelve { .. } | Item::Lost(_) => None,
             Item::WriteSet(ws) => self.apply_write_set(applier, waiter, seqno, ws),
             Item::Chunk {
                 chunked,

@@ -14,7 +14,7 @@ pub(super) use super::ids::{incarnation_uuid, random_u64, random_uuid};
 use super::leave::told_to_leave;
 use super::linked::{has_moved, missing, unlinked};
 use super::search::Unanswered;
-use super::{ConnectError, Delivered, EngineError, Node, Pending, Phase, Shared, lock};
+use super::{ConnectError, Delivered, EngineError, Item, Node, Pending, Phase, Shared, lock};
 use crate::cluster::ClusterState;
 use crate::digests::Digests;
 use crate::electors::Weighing;
@@ -456,7 +456,11 @@ impl Node {
     pub(super) fn reset_for(&self, found: &Found, again: bool) {
         let at = found.state.position();
         *lock(&self.history) = at.history;
-        let waited: Vec<Seqno> = self.queue.clear().iter().map(|i| i.seqno).collect();
+        let waited = self
+            .queue
+            .clear()
+            .filter(|i| matches!(i.value, Item::Chunk { .. }));
+        let waited: Vec<Seqno> = waited.map(|i| i.seqno).collect();
         self.forget_chunks(again.then_some(&waited));
         self.gates.restart(at.seqno);
         self.queue.reopen();

@@ -132,10 +132,15 @@ pub struct Setup {
     pub witness: bool,
     /// How long a node that leaves waits until what has its place is finished here: [`FINISH`].
     pub finish: Duration,
+    /// So many events wait for appliers in memory; what is beyond that goes to files: [`QUEUE_HERE`].
+    pub queue_here: usize,
 }
 
 /// As long as servers leave themselves to stop.
 pub const FINISH: Duration = Duration::from_secs(60);
+/// [`Setup::queue_here`]: some 20 MB, without payloads. Only a node that others do not wait for comes
+/// to that.
+pub const QUEUE_HERE: usize = 65_536;
 
 /// Why a node could not be asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -520,6 +525,8 @@ enum Item {
     VoteLost {
         seqno: Seqno,
     },
+    /// What waited in files cannot be read again.
+    Lost(String),
 }
 
 /// The way from the database's position to where the node joined.

@@ -19,6 +19,7 @@ use crate::grastate::{GraState, StateFile, ViewState};
 use crate::lacking::{LACKING_FILE, LackingFile};
 use crate::messages::{Control, LeaveReason, Position, encode, kind};
 use crate::options::{self, Options};
+use crate::overflow::QueueFiles;
 use crate::spool::Spooler;
 use crate::streams::Streams;
 use crate::trx::TrxMap;
@@ -116,6 +117,7 @@ impl Node {
             // The directory is locked: no other process uses it.
             spooler.remove_left();
         }
+        let files = QueueFiles::new(spooler.clone(), db.clone());
         let node = Arc::new(Node {
             db,
             spooler,
@@ -124,7 +126,7 @@ impl Node {
             settings: RwLock::new(settings),
             state_file: Mutex::new(state_file),
             gates: Gates::new(position.seqno),
-            queue: ApplyQueue::new(),
+            queue: ApplyQueue::with_overflow(setup.queue_here, Box::new(files)),
             trxs: TrxMap::default(),
             toi: Mutex::new(HashMap::new()),
             pending: Mutex::new(Pending::default()),

@@ -1,4 +1,5 @@
-//! What delivery hands to the appliers: write sets, and what they have to wait for.
+//! What delivery hands to the appliers: write sets, and what they have to wait for; and what
+//! of them goes to files while there are too many.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,7 +8,9 @@ use dromon_certify::Verdict;
 use dromon_gates::{QueueItem, Seqno};
 use dromon_writeset::{Flags, Payload, WriteSet};
 
+use super::leave::told_to_leave;
 use super::{Item, Locks, Node, RemoteWriteSet};
+use crate::overflow::{Queued, Spills};
 use crate::spool::SPOOL_ABOVE;
 
 /// Above this, queued payloads are dropped and read from the log again.
@@ -89,5 +92,68 @@ impl Node {
             }),
         });
         self.queue_grew();
+    }
+}
+
+impl Node {
+    /// What waited in files for an applier cannot be read again. While the node leaves nobody needs it.
+    pub(super) fn lost_queued(&self, why: &str) {
+        if !told_to_leave(self.phase()) {
+            self.inconsistent(&format!(
+                "write sets that wait here for an applier cannot be read again from their file in {}: {why}",
+                self.settings().base_dir.display()
+            ));
+        }
+    }
+}
+
+impl Spills for Item {
+    fn spilled(item: &QueueItem<Item>) -> Option<Queued> {
+        let Item::WriteSet(ws) = &item.value else {
+            return None;
+        };
+        let from_log = ws.left.is_none() && ws.sum.is_none();
+        (from_log && ws.locks.is_none() && ws.depends_on == item.depends_on).then_some(Queued {
+            seqno: item.seqno,
+            depends_on: ws.depends_on,
+            flags: ws.flags,
+            source: ws.source,
+            trx_id: ws.trx_id,
+            conn_id: ws.conn_id,
+            index: ws.index,
+        })
+    }
+
+    fn again(queued: Queued) -> QueueItem<Item> {
+        QueueItem {
+            seqno: queued.seqno,
+            ordered: true,
+            depends_on: queued.depends_on,
+            exclusive: false,
+            bytes: 0,
+            value: Item::WriteSet(RemoteWriteSet {
+                flags: queued.flags,
+                source: queued.source,
+                trx_id: queued.trx_id,
+                conn_id: queued.conn_id,
+                depends_on: queued.depends_on,
+                payload: None,
+                left: None,
+                sum: None,
+                index: queued.index,
+                locks: Locks::default(),
+            }),
+        }
+    }
+
+    fn lost(why: String) -> QueueItem<Item> {
+        QueueItem {
+            seqno: Seqno::MIN,
+            ordered: false,
+            depends_on: -1,
+            exclusive: true,
+            bytes: 0,
+            value: Item::Lost(why),
+        }
     }
 }

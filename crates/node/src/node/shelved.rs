@@ -50,6 +50,13 @@ pub(super) struct Locks {
     pub(super) streams: Vec<Seqno>,
 }
 
+impl Locks {
+    /// Whether it says nothing.
+    pub(super) fn is_none(&self) -> bool {
+        self.tables.is_empty() && !self.neighbours && self.streams.is_empty()
+    }
+}
+
 impl Node {
     /// A write set took its place, and none of this node's clients waits for it: it may
     /// be of a stream, which `state` knows if it has begun. On the delivery thread.

@@ -28,6 +28,7 @@ mod one_node;
 mod own_log;
 mod partition;
 mod pauses;
+mod queued;
 mod refusals;
 mod retention;
 mod rng;

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Once, mpsc};
 use std::time::{Duration, Instant};
 
 use dromon_node::ddl_marks::MARKS_FILE;
 use dromon_node::grastate::{GraState, STATE_FILE, VIEW_FILE};
 use dromon_node::lacking::LACKING_FILE;
-use dromon_node::{Database, FINISH, Level, Node, Outcome, Position, Setup, Standing};
+use dromon_node::{Database, FINISH, Level, Node, Outcome, Position, QUEUE_HERE, Setup, Standing};
 use dromon_order::memlog::MemLog;
 use tempfile::TempDir;
 
@@ -172,6 +172,8 @@ pub struct World {
     pub words: AtomicBool,
     /// How long nodes opened from now on, that leave, wait until all is finished.
     pub finish: Mutex<Duration>,
+    /// So many events wait in memory at nodes opened from now on.
+    pub queue_here: AtomicUsize,
     /// Whether servers that start are told to stop.
     pub told_to_stop: Arc<AtomicBool>,
 }
@@ -284,6 +286,10 @@ impl World {
             starts: AtomicU64::new(0),
             words: AtomicBool::new(false),
             finish: Mutex::new(FINISH),
+            // TOY_QUEUE: so many.
+            queue_here: AtomicUsize::new(
+                std::env::var("TOY_QUEUE").map_or(QUEUE_HERE, |n| n.parse().expect("a number")),
+            ),
             told_to_stop: Arc::default(),
         }
     }
@@ -434,6 +440,7 @@ impl World {
             position: recovered,
             witness: false,
             finish: *lock(&self.finish),
+            queue_here: self.queue_here.load(Ordering::Relaxed),
         };
         let log = Arc::new(Lines {
             name: db.name.clone(),
@@ -472,6 +479,7 @@ impl World {
             position: Position::UNDEFINED,
             witness: true,
             finish: *lock(&self.finish),
+            queue_here: self.queue_here.load(Ordering::Relaxed),
         };
         let log = Arc::new(Lines {
             name: format!("n{n}"),

@@ -1,0 +1,90 @@
+//! More waits for the appliers than is kept in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::membership::begin_join;
+use crate::toy::holds::Point;
+use crate::toy::{Db, row};
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(90);
+/// Nobody waits for it.
+const LOOSE: &str = "gcs.fc_limit=100000;dromon.stall_patience=PT60S";
+/// More than are written to a file at a time.
+const MANY: u32 = 2500;
+
+/// Writes each of `n` rows; what is there counts up.
+fn write(db: &Arc<Db>, n: u32, value: i64) {
+    std::thread::scope(|scope| {
+        for part in 0..4 {
+            scope.spawn(move || {
+                for i in (part..n).step_by(4) {
+                    assert!(db.set(row(i), value).is_committed());
+                }
+            });
+        }
+    });
+}
+
+fn few_in_memory(world: &World) {
+    world.queue_here.store(5, Ordering::Relaxed);
+}
+
+#[test]
+fn who_waits_for_its_copy_has_what_comes_meanwhile_in_files() {
+    run(2, LOOSE, LIMIT, |world| {
+        few_in_memory(world);
+        world.db(2).holds.close(Point::DonorCopies);
+        let joiner = begin_join(world, 3, "n2");
+        world.until("the donor is at work", || {
+            world.db(2).holds.waiting(Point::DonorCopies) == 1
+        });
+        write(&world.db(1), MANY, 1);
+        world.until("all of it waits there", || {
+            joiner.count("local_recv_queue") >= i64::from(MANY)
+        });
+        let donor = world.db(2);
+        let more = std::thread::spawn({
+            let first = world.db(1);
+            move || write(&first, MANY, 2)
+        });
+        donor.holds.open(Point::DonorCopies);
+        world.synced(&joiner);
+        more.join().expect("it writes");
+        world.settle();
+        assert_eq!((joiner.read(row(0)), joiner.read(row(MANY - 1))), (2, 2));
+    });
+}
+
+#[test]
+fn who_is_held_up_applies_all_that_lies_in_files_and_leaves_amid_it() {
+    run(2, LOOSE, LIMIT, |world| {
+        few_in_memory(world);
+        let slow = world.join(3);
+        slow.holds.close(Point::ApplyStart);
+        write(&world.db(1), MANY, 1);
+        world.until("all of it waits there", || {
+            slow.count("local_recv_queue") >= i64::from(MANY) - 100
+        });
+        slow.holds.open(Point::ApplyStart);
+        world.settle();
+        assert_eq!(slow.read(row(MANY - 1)), 1);
+        *world.finish.lock().expect("nobody panicked") = Duration::from_secs(1);
+        let slow = world.join(4);
+        slow.holds.close(Point::ApplyStart);
+        write(&world.db(1), MANY, 2);
+        let leaves = std::thread::spawn({
+            let slow = slow.clone();
+            move || slow.disconnect()
+        });
+        world.until("the others go on without it", || world.db(1).size() == 3);
+        slow.holds.open(Point::ApplyStart);
+        leaves.join().expect("it leaves");
+        slow.connect(&World::url(), false).expect("it is a member");
+        world.synced(&slow);
+        world.settle();
+        assert_eq!(slow.read(row(MANY - 1)), 2);
+    });
+}
