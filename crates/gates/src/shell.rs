@@ -285,7 +285,8 @@ impl Gates {
             at
         };
         match self.wait_released(at, waiter, false, None) {
-            Ok(()) => Ok(at),
+            // A reset meanwhile may have moved it.
+            Ok(()) => Ok(self.paused_at().map_or(at, |now| now.max(at))),
             Err(e) => {
                 self.resume();
                 Err(e)

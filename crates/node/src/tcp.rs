@@ -209,6 +209,10 @@ impl Engines for Tcp {
         Ok(rustix::fs::syncfs(self.held_data(data_dir)?)?)
     }
 
+    fn sync_all(&self) {
+        rustix::fs::sync();
+    }
+
     fn round_trips(&self) -> Vec<f64> {
         let network = self
             .network

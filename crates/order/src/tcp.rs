@@ -245,7 +245,10 @@ pub enum TransportEvent {
     #[error("connection closed: {0}")]
     Misbehaved(PeerMisbehaved),
     /// Somebody connected and said nothing.
-    #[error("{addr} connected and did not greet within {limit:?}; the connection was closed")]
+    #[error(
+        "{addr} connected and did not greet within {limit:?} (as Galera's nodes and garbd, which wait for a greeting); \
+         the connection was closed"
+    )]
     Silent {
         /// Who.
         addr: String,

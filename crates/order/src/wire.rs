@@ -50,6 +50,12 @@ pub struct PeerMisbehaved {
 /// What was wrong with bytes from another machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misbehaviour {
+    /// A node of Galera is there.
+    #[error(
+        "is a node of Galera: the two libraries do not talk to each other, and a cluster changes over as a whole: stop \
+         all of its nodes before the first one starts with this library"
+    )]
+    Galera,
     /// The first bytes are not [`MAGIC`].
     #[error(
         "does not speak this protocol: it began with {first}{hint}; check the address and the port"
@@ -107,6 +113,12 @@ pub enum Misbehaviour {
     },
 }
 
+/// Whether these are the first bytes of a node of Galera, which greets who connects: a header (length
+/// and flags, checksum) and a message of version 0 and type 1.
+fn is_galera(b: &[u8]) -> bool {
+    b.len() >= 11 && b[1..3] == [0, 0] && b[3] & 0xf0 == 0 && b[8..11] == [0, 1, 0x10]
+}
+
 impl Misbehaviour {
     /// Names the culprit.
     pub fn by(self, addr: impl fmt::Display) -> PeerMisbehaved {
@@ -117,6 +129,9 @@ impl Misbehaviour {
     }
 
     fn not_dromon(first: &[u8]) -> Self {
+        if is_galera(first) {
+            return Misbehaviour::Galera;
+        }
         let shown = &first[..first.len().min(16)];
         Misbehaviour::NotDromon {
             first: format!("\"{}\"", shown.escape_ascii()),
@@ -662,6 +677,8 @@ mod tests {
             text.starts_with("x:1 does not speak this protocol: it began with \"\\xff\\n?\";"),
             "{text}"
         );
+        let galera = b"\x24\0\0\x02\x6b\x97\x26\x64\0\x01\x10\0\x02\xad\xc5\x82\x12";
+        assert!(first(galera).starts_with("x:1 is a node of Galera"));
         // The beginning of the magic is no stranger yet.
         assert_eq!(read_greeting(&mut BytesMut::from(&MAGIC[..5])), Ok(None));
         assert_eq!(read_greeting(&mut BytesMut::new()), Ok(None));

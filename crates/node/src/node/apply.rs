@@ -292,7 +292,11 @@ impl Node {
                 let done = self.gates.wait_released(depends_on, waiter, false, None);
                 let serves = {
                     let shared = self.shared();
-                    shared.own_state == MemberState::Synced || shared.is_desynced()
+                    // Who gives a copy next was synced before; behind it nobody would say so.
+                    let gives_next = shared.own_state == MemberState::Donor
+                        && shared.donating.is_some()
+                        && !shared.donation_open;
+                    shared.own_state == MemberState::Synced || shared.is_desynced() || gives_next
                 };
                 if done.is_ok() && serves {
                     applier.synced();

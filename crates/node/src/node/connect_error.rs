@@ -110,6 +110,15 @@ pub enum ConnectError {
         /// Why no cluster can go on with the log here, if so.
         no_log: Option<&'static str>,
     },
+    /// Founding was asked for by who has no log that names others, and a cluster of this name is, or may be, where
+    /// the address list says.
+    #[error(
+        "safe_to_bootstrap is 1 in grastate.dat, or there is none yet, but {why}. Nothing was changed"
+    )]
+    Listed {
+        /// Who, what is known of it, and what to do.
+        why: String,
+    },
     /// Founding was asked for, too few of the others answer, and the flag alone is not to do.
     #[error(
         "safe_to_bootstrap is 1 in grastate.dat, but this node's log names other voters ({}), of which too few answer \

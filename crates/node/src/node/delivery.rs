@@ -561,7 +561,6 @@ impl Node {
         left: Vec<(Member, LeaveReason)>,
     ) {
         let seqno = view.position.seqno;
-        self.takes_place(seqno, None);
         course.view_seen = true;
         lock(&self.digests).taken(seqno, course.state.digest());
         let own = self.shared().uuid;
@@ -599,11 +598,20 @@ impl Node {
         let rejoins = left_self == Some(LeaveReason::Rejoins);
         // What befell this node before it joined (again) is only history now.
         let present = self.shared().joined.is_some();
-        if left_self == Some(LeaveReason::Evicted) && present {
+        // A leave that it asked for to join again is no end, either: its server stays.
+        let comes_back = match left_self {
+            Some(LeaveReason::Evicted) => true,
+            Some(LeaveReason::Graceful) => {
+                matches!(self.phase(), Phase::NonPrimary | Phase::Rejoining)
+            }
+            _ => false,
+        };
+        if comes_back && present {
             course.ended = true;
             self.evicted(seqno);
             return;
         }
+        self.takes_place(seqno, None);
         let mut is_back = false;
         {
             let mut shared = self.shared();
@@ -749,61 +757,6 @@ impl Node {
         }
         drop(shared);
         self.abandon_pending();
-        self.changed.notify_all();
-    }
-
-    /// The others went on without this node: it is non-primary until it has
-    /// joined them again.
-    pub(super) fn evicted(&self, seqno: Seqno) {
-        let own = {
-            let mut shared = self.shared();
-            // This view comes again when the node has joined again.
-            shared.ends_at = Some(seqno - 1);
-            if shared.phase == Phase::Joining {
-                // Who waits for a copy gives up; who needs none comes here again.
-                shared.removed = true;
-                drop(shared);
-                self.changed.notify_all();
-                return;
-            }
-            if !matches!(shared.phase, Phase::Joined | Phase::NonPrimary) {
-                return;
-            }
-            shared.phase = Phase::NonPrimary;
-            let uuid = shared.uuid;
-            shared.join.as_ref().map(|j| ViewMember {
-                uuid,
-                name: j.name.clone(),
-                incoming: j.incoming.clone(),
-            })
-        };
-        self.flow.clear();
-        self.closed.send_on();
-        self.abandon_pending();
-        self.push_non_primary(own.into_iter().collect());
-    }
-
-    /// The server's view of a lost cluster.
-    pub(super) fn push_non_primary(&self, members: Vec<ViewMember>) {
-        let seqno = self.gates.last_ordered();
-        let view = View {
-            position: crate::messages::Position {
-                history: *lock(&self.history),
-                seqno,
-            },
-            number: -1,
-            primary: false,
-            own: (!members.is_empty()).then_some(0),
-            members,
-        };
-        self.enqueue(QueueItem {
-            seqno,
-            ordered: false,
-            depends_on: seqno,
-            exclusive: true,
-            bytes: 0,
-            value: Item::View(view),
-        });
         self.changed.notify_all();
     }
 

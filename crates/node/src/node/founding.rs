@@ -5,7 +5,8 @@
 //! as requests. A seqno counts by itself only if this node wrote it when it
 //! stopped in order ([`Marks::stopped`]); any other one is compared with what
 //! the storage engine says. The flag counts unless a node that the own log names
-//! belongs to a primary component, or has more of the log.
+//! belongs to a primary component, or has more of the log; who has no such log asks those
+//! that the address list names ([`listed`](super::listed)).
 //!
 //! [`Marks::stopped`]: crate::ddl_marks::Marks::stopped
 
@@ -23,10 +24,14 @@ use crate::grastate::GraState;
 use crate::messages::{Need, Position};
 use crate::options::{ClusterAddress, Settings};
 
-/// How long a founder looks for a primary component of those that its log names.
-const LOOK: Duration = Duration::from_secs(3);
+/// How long a founder looks for a primary component of those that its log names, or else
+/// its address list.
+pub(super) const LOOK: Duration = Duration::from_secs(3);
 /// Pause between two rounds of questions.
-const AGAIN: Duration = Duration::from_millis(200);
+pub(super) const AGAIN: Duration = Duration::from_millis(200);
+
+/// Where Galera keeps write sets, beside the data.
+const GALERA_CACHE: &str = "galera.cache";
 
 /// What the state file says, as a start may take it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +98,15 @@ impl Node {
                 "grastate.dat is gone, though there is a log: taken as the wish for a full copy, if a primary component \
                  answers. If none does, this node's data and log count as before",
             );
+        }
+        // Two libraries may have gone on from it side by side, under one history.
+        if word == Word::Position && self.setup.data_dir.join(GALERA_CACHE).exists() && !has_log() {
+            self.wants_copy.store(true, Relaxed);
+            self.note(&format!(
+                "the data here comes from Galera ({GALERA_CACHE} lies beside it, and there is no log of this library): if a \
+                 primary component answers, this node takes a full copy of it. To found the cluster the data counts as \
+                 it is"
+            ));
         }
         let given = self.setup.position;
         let engine = match word {
@@ -186,6 +200,11 @@ impl Node {
         if let Some(log) = &others
             && let Some(found) =
                 self.found_beside(name, address, position, settings, resume, log)?
+        {
+            return Ok(found);
+        }
+        if others.is_none()
+            && let Some(found) = self.found_listed(name, address, position, settings, resume)?
         {
             return Ok(found);
         }

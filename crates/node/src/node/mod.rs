@@ -48,6 +48,7 @@ mod leading;
 mod leave;
 mod left;
 mod linked;
+mod listed;
 mod local;
 mod marks;
 mod open;
@@ -248,6 +249,10 @@ pub trait Engines: Send + Sync {
     /// Has the operating system write everything of the file system of
     /// `data_dir` to the disk, and waits for that.
     fn sync_data(&self, data_dir: &Path) -> std::io::Result<()>;
+
+    /// Has all file systems written, whatever of a copy lies elsewhere (undo and redo files, a database behind
+    /// a symbolic link). Of what fails there nobody hears.
+    fn sync_all(&self);
 
     /// Round trips to the other members now, in seconds.
     fn round_trips(&self) -> Vec<f64>;
@@ -848,9 +853,16 @@ impl Node {
         if history.is_nil() {
             return Position::UNDEFINED;
         }
+        let seqno = self.gates.released();
+        // While it joins again the gates may stand at a checkpoint, below the database.
+        let shared = self.shared();
+        let stands = match shared.phase == Phase::Rejoining && shared.drained {
+            true => shared.position.seqno.max(seqno),
+            false => seqno,
+        };
         Position {
             history,
-            seqno: self.gates.released(),
+            seqno: stands,
         }
     }
 

@@ -55,11 +55,11 @@ impl Node {
         Some(at)
     }
 
-    /// Whether the database stands where the gates do. Before it is brought up, these stand at a checkpoint, and a
-    /// copy may be on its way, so that what lies here is nothing.
+    /// Whether the database stands where the gates do. Before it is brought up, and while it joins again, these stand at
+    /// a checkpoint, and a copy may be on its way, so that what lies here is nothing.
     fn tables_follow(&self) -> bool {
         let shared = self.shared();
-        shared.phase != Phase::Closed && shared.brought_up
+        !matches!(shared.phase, Phase::Closed | Phase::Rejoining) && shared.brought_up
     }
 
     /// Waits, until `deadline` at most, until a pause would leave no metadata locks behind.

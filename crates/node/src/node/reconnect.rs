@@ -17,6 +17,7 @@ use super::duties::Handler;
 use super::halves::{Parted, parted};
 use super::open::COPY_ASKED;
 use super::{Item, Node, Phase, lock};
+use crate::database::{View, ViewMember};
 use crate::gone::{Apart, heard, log_counts};
 use crate::messages::{Control, LeaveReason, Need, Position, Request, decode, encode, kind};
 
@@ -145,6 +146,61 @@ impl Node {
             Ok(thread) => *rejoiner = Some(thread),
             Err(e) => self.error(&format!("no thread to join the cluster again: {e}")),
         }
+    }
+
+    /// The others went on without this node: it is non-primary until it has
+    /// joined them again.
+    pub(super) fn evicted(&self, seqno: Seqno) {
+        let own = {
+            let mut shared = self.shared();
+            // This view comes again when the node has joined again.
+            shared.ends_at = Some(seqno - 1);
+            if shared.phase == Phase::Joining {
+                // Who waits for a copy gives up; who needs none comes here again.
+                shared.removed = true;
+                drop(shared);
+                self.changed.notify_all();
+                return;
+            }
+            if !matches!(shared.phase, Phase::Joined | Phase::NonPrimary) {
+                return;
+            }
+            shared.phase = Phase::NonPrimary;
+            let uuid = shared.uuid;
+            shared.join.as_ref().map(|j| ViewMember {
+                uuid,
+                name: j.name.clone(),
+                incoming: j.incoming.clone(),
+            })
+        };
+        self.flow.clear();
+        self.closed.send_on();
+        self.abandon_pending();
+        self.push_non_primary(own.into_iter().collect());
+    }
+
+    /// The server's view of a lost cluster.
+    pub(super) fn push_non_primary(&self, members: Vec<ViewMember>) {
+        let seqno = self.gates.last_ordered();
+        let view = View {
+            position: crate::messages::Position {
+                history: *lock(&self.history),
+                seqno,
+            },
+            number: -1,
+            primary: false,
+            own: (!members.is_empty()).then_some(0),
+            members,
+        };
+        self.enqueue(QueueItem {
+            seqno,
+            ordered: false,
+            depends_on: seqno,
+            exclusive: true,
+            bytes: 0,
+            value: Item::View(view),
+        });
+        self.changed.notify_all();
     }
 
     /// Who leads does not have what this node needs next of the log: it may have become a member by a copy, later than

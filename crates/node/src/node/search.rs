@@ -17,7 +17,7 @@ use crate::options::{ClusterAddress, Durability, Settings};
 
 /// How long another node may take until its answer begins, and be silent amid it. (A
 /// checkpoint is large, and the way may be slow.)
-const ASK: Duration = Duration::from_secs(3);
+pub(super) const ASK: Duration = Duration::from_secs(3);
 
 /// A log that is a majority by itself goes on after this long, although some of the
 /// members it names do not answer: slow ones may have been forced to go on without it.

@@ -10,8 +10,8 @@
 //! GTIDs), and the tables stay as they are. Who finds nobody to tell it goes on
 //! without.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use dromon_gates::{Seqno, Waiter};
@@ -52,6 +52,9 @@ const BYPASS_ATTEMPTS: usize = 3;
 const UNUSABLE: &str = "the data is unusable until the next start takes a full copy";
 /// And of who came by the log.
 const UNTOUCHED: &str = "the data is untouched";
+
+/// How long a joiner waits until all file systems of its machine are written.
+const SYNC_ELSEWHERE: Duration = Duration::from_secs(120);
 
 /// What a donor says that may give a copy in a while: -EAGAIN.
 pub(super) const NOT_NOW: i32 = -11;
@@ -208,6 +211,7 @@ impl Node {
         };
         // Scripts write files and sync none of them: after a loss of power
         // now the engine would find holes where its tables were.
+        self.sync_elsewhere();
         if let Err(e) = self.engines.sync_data(&self.setup.data_dir) {
             return Err(NoCopy::Never(format!(
                 "the copy in {} could not be synced: {e}. It cannot be trusted; check that disk, then \
@@ -220,6 +224,27 @@ impl Node {
             self.setup.name
         ));
         Ok(Some(position))
+    }
+
+    /// What of a copy lies on other file systems than the data directory's is written, too. One that hangs
+    /// need not have anything of it.
+    fn sync_elsewhere(self: &Arc<Self>) {
+        let (done, is_done) = mpsc::channel();
+        let node = self.clone();
+        let thread = std::thread::Builder::new().name("dromon-syncs".into());
+        let begun = thread.spawn(move || {
+            node.engines.sync_all();
+            // Nobody may wait any more.
+            let _ = done.send(());
+        });
+        if begun.is_err() || is_done.recv_timeout(SYNC_ELSEWHERE).is_err() {
+            self.warn(&format!(
+                "the copy is there, but some file system of this machine was not written within {} s. If a part of the \
+                 database lies on that one (innodb_log_group_home_dir, innodb_undo_directory, a directory behind a \
+                 symbolic link), look after it before the machine loses power",
+                SYNC_ELSEWHERE.as_secs()
+            ));
+        }
     }
 
     /// A bypass for a database that stands at `position` and needs no
@@ -258,10 +283,12 @@ impl Node {
             return Ok(Bypass::Left);
         };
         if at.seqno < position.seqno {
-            self.save_inconsistent();
-            return Err(NoCopy::Never(format!(
-                "the storage engine stands at {at}, but this node was told {position}: what lies between would be \
-                 lost. The next start takes a full copy"
+            // What lies between may have moved no position of the engine's (write sets that failed), or is not there:
+            // the log gives it again, from where the engine stands.
+            self.save_running();
+            return Err(NoCopy::NotNow(format!(
+                "the storage engine stands at {at}, but this node was told {position}. Nothing is lost: start it again, \
+                 it goes on from where its engine stands"
             )));
         }
         self.note(&format!(
@@ -350,6 +377,11 @@ impl Node {
                     return Ok(there.then_some(position));
                 }
                 Some(Err(error)) => {
+                    // Nobody was asked for a copy yet.
+                    let kept = match self.engine_silent.load(Relaxed) {
+                        true => UNTOUCHED,
+                        false => kept,
+                    };
                     return Err(NoCopy::Never(format!(
                         "the state transfer failed here (error {error}); {kept}"
                     )));

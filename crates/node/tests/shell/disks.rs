@@ -378,3 +378,32 @@ fn what_a_killed_process_has_left_of_its_spool_files_is_removed() {
         assert!(!names.iter().any(|n| n.contains("spool")), "{names:?}");
     });
 }
+
+/// A backup's pause comes just when the node hears that it was evicted.
+#[test]
+fn who_hears_of_its_eviction_can_be_paused_and_comes_back() {
+    run(3, HANGS, LIMIT, |world| {
+        let at = world.leader(&world.db(1));
+        let (writer, db) = (world.db(at), world.db(at % 3 + 1));
+        world.settle();
+        world.net.hang_log(&db.addr);
+        assert!(writer.set(row(1), 1).is_committed());
+        world.until("it is put out", || writer.size() == 2);
+        world.net.mend_log(&db.addr);
+        let heard = format!("({}): it was silent and is evicted", db.name);
+        world.until("it hears that", || {
+            world.report.times(&db.name, &heard) == 1
+        });
+        let pause = {
+            let node = db.node().clone();
+            std::thread::spawn(move || node.pause())
+        };
+        world.until("nothing is in its way", || pause.is_finished());
+        let stands = pause.join().expect("no panic");
+        assert!(stands.is_none_or(|at| at <= db.position().seqno));
+        db.node().resume();
+        world.synced(&db);
+        world.settle();
+        assert_eq!(db.read(row(1)), 1);
+    });
+}

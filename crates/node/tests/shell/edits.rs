@@ -33,7 +33,7 @@ fn open_crashed(world: &World, n: usize) -> Arc<Db> {
 const NEITHER: &str = "There is no grastate.dat either";
 
 /// Writes rows `rows` on `db`.
-fn write(db: &Arc<Db>, rows: std::ops::Range<u32>) {
+pub fn write(db: &Arc<Db>, rows: std::ops::Range<u32>) {
     for n in rows {
         assert!(db.set(row(n), 7).is_committed(), "row {n}");
     }
@@ -45,7 +45,7 @@ fn has(world: &World, db: &Db, rows: std::ops::Range<u32>) {
     }
 }
 
-fn copies(world: &World) -> usize {
+pub fn copies(world: &World) -> usize {
     world.members().iter().map(|d| d.donations()).sum()
 }
 

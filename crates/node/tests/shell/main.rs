@@ -19,6 +19,7 @@ mod flow;
 mod halves;
 mod lags;
 mod left;
+mod listed;
 mod load;
 mod marks;
 mod membership;

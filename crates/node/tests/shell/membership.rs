@@ -33,6 +33,7 @@ fn joins_by_copy_under_load() {
         let after = [1, 2].map(|n| world.db(n).donations());
         let given = after.iter().sum::<usize>() - before.iter().sum::<usize>();
         assert_eq!(given, 1, "one of them gave a copy");
+        assert_eq!(world.net.syncs_all(&third.addr), 1, "scripts sync nothing");
         load.verify(world);
         assert_eq!(third.views().first().map(|v| v.members.len()), None);
     });

@@ -43,6 +43,8 @@ pub struct Net {
     shut: Mutex<BTreeSet<PathBuf>>,
     /// By address: syncs of the database's directory, and whether they fail now.
     syncs: Mutex<HashMap<String, (u64, bool)>>,
+    /// By address: syncs of all file systems.
+    syncs_all: Mutex<HashMap<String, u64>>,
     /// By address: a disk under the log that is not well.
     disks: Mutex<HashMap<String, Ill>>,
     /// By address: what the storage engine there says when it is asked.
@@ -119,6 +121,7 @@ impl Net {
             others: Mutex::default(),
             shut: Mutex::default(),
             syncs: Mutex::default(),
+            syncs_all: Mutex::default(),
             disks: Mutex::default(),
             told: Mutex::default(),
             strange: Mutex::default(),
@@ -182,6 +185,11 @@ impl Net {
     /// How often the database at `addr` was synced.
     pub fn syncs(&self, addr: &str) -> u64 {
         lock(&self.syncs).get(addr).map_or(0, |s| s.0)
+    }
+
+    /// How often the node at `addr` had all file systems written.
+    pub fn syncs_all(&self, addr: &str) -> u64 {
+        lock(&self.syncs_all).get(addr).copied().unwrap_or_default()
     }
 
     /// From now on syncs of the database at `addr` fail.
@@ -672,6 +680,12 @@ impl Engines for MemEngines {
             true => Err(io::Error::other("the toy's disk is broken")),
             false => Ok(()),
         }
+    }
+
+    fn sync_all(&self) {
+        *lock(&self.net.syncs_all)
+            .entry(self.addr.clone())
+            .or_default() += 1;
     }
 
     fn round_trips(&self) -> Vec<f64> {

@@ -361,6 +361,9 @@ fn an_engine_that_says_nothing_costs_no_data_for_a_donor_that_is_not_asked() {
         let joins = again.connect_from(&World::url(), "nobody", false);
         joins.expect("two are there");
         world.until("it says that nobody gives", || in_vain(world) > 0);
+        again.node().transfer_received(Position::UNDEFINED, -110);
+        let ended = "the state transfer failed here (error -110); the data is untouched";
+        world.until("its script has given up", || world.report.said(ended));
         world.crash(3);
         assert_eq!(world.state_file(3), before);
         let disk = world.crashed_disk(3);

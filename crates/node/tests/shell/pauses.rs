@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dromon_node::{Node, Outcome};
+use dromon_node::{Node, Outcome, Position};
 
 use crate::chunks::{LIMIT, PATIENT, begin, commit, end, go_on, large, nothing_open};
 use crate::membership::begin_join;
@@ -171,5 +171,31 @@ fn a_pause_before_the_tables_follow_notes_no_position() {
         }
         three.node().resume();
         assert_eq!(world.state_file(3), stopped);
+    });
+}
+
+/// A joiner that starts beside a founder whose engine takes long asks for its copy at once.
+#[test]
+fn a_founder_is_told_that_it_is_synced_before_it_gives_a_copy() {
+    run(1, PATIENT, LIMIT, |world| {
+        let before = world.db(1);
+        before.disconnect();
+        let founder = world.open(1, before.disk(), Position::UNDEFINED);
+        founder.holds.close(Point::Viewing);
+        founder.holds.close(Point::DonorPaused);
+        founder.connect("gcomm://", true).expect("it goes on alone");
+        let joiner = begin_join(world, 2, "");
+        world.until("it is chosen", || {
+            world.report.said("Selected 0.0 (n1) as donor")
+        });
+        assert!(!founder.ready());
+        founder.holds.open(Point::Viewing);
+        world.until("it gives", || {
+            founder.holds.waiting(Point::DonorPaused) == 1
+        });
+        assert!(founder.ready(), "its clients need not wait for that");
+        founder.holds.open(Point::DonorPaused);
+        world.synced(&joiner);
+        world.settle();
     });
 }

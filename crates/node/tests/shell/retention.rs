@@ -316,30 +316,63 @@ fn who_was_away_for_too_long_says_so_once() {
     });
 }
 
+/// Its own leave comes to it, as leadership moves to one whose log has all.
+#[test]
+fn who_leaves_to_join_again_and_hears_of_it_comes_back() {
+    let options = "evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
+    run(4, options, LIMIT, |world| {
+        let (one, three) = (world.db(1), world.db(3));
+        assert!(one.set(row(1), 1).is_committed());
+        let before = led_by_a_late_one(world);
+        world.net.heal();
+        world.until("the third leaves", || {
+            world.report.said("Nothing is wrong with the data here")
+        });
+        world.net.hand_over(&World::addr(2), &World::addr(1));
+        world.until("it is back", || three.size() == 4 && three.ready());
+        assert!(three.set(row(3), 1).is_committed());
+        assert_eq!(copies(world), before);
+        assert!(three.returned().is_empty(), "{:?}", three.returned());
+        world.settle();
+    });
+}
+
+fn copies(world: &World) -> usize {
+    world.members().iter().map(|d| d.donations()).sum()
+}
+
+/// The third is cut off; the second becomes a member by a copy meanwhile, and leads. Answers how many
+/// copies were given by then.
+fn led_by_a_late_one(world: &World) -> usize {
+    let (one, two) = (world.db(1), world.db(2));
+    world.settle();
+    world.until("the first leads", || world.leader(&one) == 1);
+    world.net.cut(&addrs(&[3]), &addrs(&[1, 2, 4]));
+    two.disconnect();
+    world.lose_log(2);
+    world.remove_state_file(2);
+    for n in 10..30 {
+        assert!(one.set(row(n), 1).is_committed());
+    }
+    let two = world.open(2, Disk::empty(), Position::UNDEFINED);
+    two.connect(&World::url(), false).expect("two are there");
+    world.synced(&two);
+    world.until("it has a vote", || one.stat("dromon_voters") == "4");
+    let before = copies(world);
+    world.net.hand_over(&World::addr(1), &World::addr(2));
+    world.until("it leads", || world.leader(&one) == 2);
+    before
+}
+
 /// Who leads became a member by a copy, while one was away that comes back by the log.
 #[test]
 fn a_leader_whose_log_begins_too_late_costs_nobody_its_data() {
     let options = "evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
     run(4, options, LIMIT, |world| {
-        let (one, two, three) = (world.db(1), world.db(2), world.db(3));
+        let (one, three) = (world.db(1), world.db(3));
         assert!(one.set(row(1), 1).is_committed());
-        world.settle();
-        world.until("the first leads", || world.leader(&one) == 1);
-        world.net.cut(&addrs(&[3]), &addrs(&[1, 2, 4]));
-        two.disconnect();
-        world.lose_log(2);
-        world.remove_state_file(2);
-        for n in 10..30 {
-            assert!(one.set(row(n), 1).is_committed());
-        }
-        let two = world.open(2, Disk::empty(), Position::UNDEFINED);
-        two.connect(&World::url(), false).expect("two are there");
-        world.synced(&two);
-        world.until("it has a vote", || one.stat("dromon_voters") == "4");
-        let copies = || world.members().iter().map(|d| d.donations()).sum::<usize>();
-        let before = copies();
-        world.net.hand_over(&World::addr(1), &World::addr(2));
-        world.until("it leads", || world.leader(&one) == 2);
+        let before = led_by_a_late_one(world);
+        let two = world.db(2);
         world.net.heal();
         world.until("the third leaves and keeps its data", || {
             world
@@ -356,7 +389,7 @@ fn a_leader_whose_log_begins_too_late_costs_nobody_its_data() {
             three.size() == 4 && three.read(row(2)) == 1
         });
         assert!(three.set(row(3), 1).is_committed());
-        assert_eq!(copies(), before);
+        assert_eq!(copies(world), before);
         world.settle();
     });
 }

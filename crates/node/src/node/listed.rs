@@ -1,0 +1,127 @@
+//! Who stands at the addresses of `wsrep_cluster_address`, asked by a founder whose own log
+//! tells it of nobody.
+//!
+//! `--wsrep-new-cluster` stands in many a unit and container for good. A node that lost its disk
+//! would found a second cluster under the name of the one that runs, and clients would write
+//! to both.
+
+use std::time::Instant;
+
+use super::alone::untold;
+use super::connect::Found;
+use super::founding::{AGAIN, LOOK};
+use super::search::ASK;
+use super::{AskError, ConnectError, Node};
+use crate::messages::{Answer, Position, Request, decode, encode};
+use crate::options::{ClusterAddress, Settings};
+
+/// What the addresses told in one round.
+#[derive(Debug, Default)]
+struct Told {
+    /// Belongs to a primary component: its address, and where that stands.
+    primary: Option<(String, Position)>,
+    /// Has data, and no majority (now).
+    with_data: Option<(String, Position)>,
+    /// May be there, and cannot be asked: why, and what to do.
+    untold: Option<String>,
+    /// Is just starting or stopping: who has data says so in a moment.
+    starting: bool,
+}
+
+impl Told {
+    /// Whether nothing would change by asking again.
+    fn is_clear(&self) -> bool {
+        self.with_data.is_none() && self.untold.is_none() && !self.starting
+    }
+}
+
+impl Node {
+    /// Founding, while the own log names nobody: those that `address` lists are asked. `None`:
+    /// nobody is in the way. Nodes that look for a cluster themselves, without data, are not, nor
+    /// are addresses at which nobody or something else listens.
+    ///
+    /// Only who has data of the cluster that runs there joins it: who has none may yet have a
+    /// database that no cluster knows, and the copy would replace it.
+    pub(super) fn found_listed(
+        &self,
+        name: &str,
+        address: &ClusterAddress,
+        position: Position,
+        settings: &Settings,
+        resume: bool,
+    ) -> Result<Option<Found>, ConnectError> {
+        let listed = address.resolve(settings.base_port);
+        let others = listed.iter().filter(|a| !settings.is_own(a));
+        let others: Vec<String> = others.map(ToString::to_string).collect();
+        if others.is_empty() {
+            return Ok(None);
+        }
+        let until = Instant::now() + LOOK;
+        let told = loop {
+            // Who is silent takes all that time.
+            let is_last = Instant::now() >= until;
+            let told = self.told_by(name, &others);
+            if told.primary.is_some() || told.is_clear() || is_last {
+                break told;
+            }
+            std::thread::sleep(AGAIN);
+        };
+        let refused = |why| Err(ConnectError::Listed { why });
+        if let Some((addr, theirs)) = told.primary {
+            if position.is_defined() && position.history == theirs.history {
+                self.note(&format!(
+                    "a cluster was to be founded here, but {addr}, which wsrep_cluster_address lists, belongs to a \
+                     primary component of this data's history: joining that one. Two of them would part for good"
+                ));
+                let found = self.find_cluster(name, address, settings, position, resume, &[addr]);
+                return found.map(Some);
+            }
+            return refused(format!(
+                "{addr}, which wsrep_cluster_address lists, belongs to a primary component of a cluster of this name \
+                 (history {}): a cluster founded here would be a second one. To join that one, start this node without \
+                 --wsrep-new-cluster: it takes a full copy in place of the data that is here. To found another one, stop \
+                 that one first, or give this one another wsrep_cluster_name",
+                theirs.history
+            ));
+        }
+        if let Some((addr, theirs)) = told.with_data {
+            return refused(format!(
+                "{addr}, which wsrep_cluster_address lists, has data of a cluster of this name (history {}, seqno {}) and \
+                 waits for a majority of it: a cluster founded here would be a second one. To have that one back, start \
+                 this node and the others of it without --wsrep-new-cluster. To found another one, stop that node first",
+                theirs.history, theirs.seqno
+            ));
+        }
+        told.untold.map_or(Ok(None), refused)
+    }
+
+    fn told_by(&self, name: &str, others: &[String]) -> Told {
+        let answers = self.ask_all(name, others, &encode(&Request::Probe), ASK);
+        let own = self.shared().uuid;
+        let mut told = Told::default();
+        for (addr, answer) in others.iter().zip(answers) {
+            match answer.map(|bytes| decode(&bytes)) {
+                // The own address under another name.
+                Ok(Some(Answer::Info { uuid, .. })) if uuid == own => {}
+                Ok(Some(Answer::Info {
+                    primary, position, ..
+                })) => {
+                    let place = match primary {
+                        true => &mut told.primary,
+                        false if position.history.is_nil() => continue,
+                        false => &mut told.with_data,
+                    };
+                    *place = Some((addr.clone(), position));
+                }
+                // About to go on without the others.
+                Ok(Some(Answer::Wait(why))) => {
+                    let why = AskError::Barred(format!("{addr}: {why}"));
+                    told.untold = told.untold.or(untold(&why));
+                }
+                Ok(_) => told.starting = true,
+                Err(e) => told.untold = told.untold.or(untold(&e)),
+            }
+        }
+        told
+    }
+}

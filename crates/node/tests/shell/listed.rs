@@ -1,0 +1,125 @@
+//! Founders without a log that tells them of others, and data of another library.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dromon_node::Position;
+
+use crate::edits::{copies, write};
+use crate::toy::{Db, Disk};
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn fresh(world: &World, n: usize) -> Arc<Db> {
+    world.open(n, Disk::empty(), Position::UNDEFINED)
+}
+
+fn refused(world: &World, db: &Arc<Db>, words: &str) {
+    let why = db
+        .connect(&World::url(), true)
+        .expect_err("it does not found");
+    assert!(why.contains(words), "{why}");
+    assert!(!db.node().is_primary());
+    world.crash(db.n);
+}
+
+/// The first node's start has the order to found for good, as containers have it, and its disk is new.
+#[test]
+fn who_lost_its_disk_does_not_found_a_second_cluster_beside_the_one_listed() {
+    run(3, "", LIMIT, |world| {
+        write(&world.db(1), 0..5);
+        world.crash(1);
+        world.until("the others go on", || {
+            [2, 3].iter().all(|n| world.db(*n).size() == 2)
+        });
+        let empty = fresh(world, 1);
+        refused(world, &empty, "start this node without --wsrep-new-cluster");
+        world.join(1);
+        world.settle();
+    });
+}
+
+/// The same while the others are without a majority.
+#[test]
+fn nor_beside_one_that_waits_for_the_others() {
+    run(3, "pc.wait_prim_timeout=PT20S", LIMIT, |world| {
+        write(&world.db(1), 0..5);
+        world.settle();
+        world.crash(1);
+        world.crash(3);
+        world.until("it has lost the majority", || {
+            !world.db(2).node().is_primary()
+        });
+        refused(world, &fresh(world, 1), "waits for a majority");
+        let third = world.open_again(3);
+        third.connect(&World::url(), false).expect("they are two");
+        world.synced(&third);
+        world.synced(&world.db(2));
+        world.settle();
+    });
+}
+
+/// Its log was removed, and its data is of the cluster that runs.
+#[test]
+fn who_has_data_of_the_cluster_listed_joins_it() {
+    run(3, "", LIMIT, |world| {
+        write(&world.db(1), 0..5);
+        let at = world.settle();
+        let disk = Disk {
+            position: at,
+            ..world.db(3).disk()
+        };
+        world.crash(3);
+        write(&world.db(1), 5..9);
+        fresh(world, 3);
+        world.write_state_file(3, at);
+        world.edit_state_file(3, "safe_to_bootstrap", "1");
+        let third = world.open(3, disk, at);
+        third.connect(&World::url(), true).expect("it joins");
+        assert!(
+            world
+                .report
+                .said("of this data's history: joining that one")
+        );
+        world.synced(&third);
+        world.settle();
+    });
+}
+
+#[test]
+fn who_finds_nobody_at_the_addresses_listed_founds_at_once() {
+    run(1, "", LIMIT, |world| {
+        world.crash(1);
+        let first = fresh(world, 1);
+        first.connect(&World::url(), true).expect("nobody is there");
+        world.synced(&first);
+        assert_eq!(first.size(), 1);
+        world.join(2);
+        world.settle();
+    });
+}
+
+/// It stands where the cluster's log reaches back to, and may have gone on there by itself.
+#[test]
+fn data_of_galera_without_a_log_takes_a_full_copy() {
+    run(3, "", LIMIT, |world| {
+        write(&world.db(1), 0..5);
+        let at = world.settle();
+        let disk = Disk {
+            position: at,
+            ..world.db(3).disk()
+        };
+        world.crash(3);
+        write(&world.db(1), 5..9);
+        let before = copies(world);
+        fresh(world, 3);
+        world.write_state_file(3, at);
+        let third = world.open(3, disk, at);
+        std::fs::write(world.data_dir(3).join("galera.cache"), "").expect("room");
+        third.connect(&World::url(), false).expect("two are there");
+        world.synced(&third);
+        assert_eq!(copies(world), before + 1);
+        world.settle();
+    });
+}
