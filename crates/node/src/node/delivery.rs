@@ -579,7 +579,11 @@ impl Node {
         }
         let my_index = view.index_of(&own).map_or(-1, |i| i as i64);
         self.note(&format!(
-            "New COMPONENT: primary = yes, bootstrap = no, my_idx = {my_index}, memb_num = {}; seqno {seqno}: {}",
+            "New COMPONENT: primary = yes, bootstrap = {}, my_idx = {my_index}, memb_num = {}; seqno {seqno}: {}",
+            match view.number {
+                1 => "yes",
+                _ => "no",
+            },
             view.members.len(),
             view.members.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ")
         ));

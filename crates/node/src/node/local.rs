@@ -130,6 +130,7 @@ impl Node {
         if !self.wait_bulk(trx) {
             return unsent(Outcome::ConnFail);
         }
+        let unsent_yet = self.unsent.enter();
         let (tag, sending) = loop {
             match self.wait_for_tables(trx) {
                 Passage::Free | Passage::Behind(_) => {}
@@ -153,6 +154,7 @@ impl Node {
                 Err(outcome) => return unsent(outcome),
             }
         };
+        drop(unsent_yet);
         self.wait_verdict(trx, true);
         drop(sending);
         let (stage, must_abort, ends) = {

@@ -67,6 +67,7 @@ mod stands;
 mod transfer;
 mod undone;
 mod unsaid;
+mod unsent;
 mod weights;
 mod witness;
 
@@ -105,7 +106,6 @@ use crate::quarantine::Quarantine;
 use crate::retention::Mark;
 use crate::spool::{MapFile, Spooler};
 use crate::stalled::{Losing, Stalled};
-use crate::status::QueueStat;
 use crate::streams::Streams;
 use crate::trx::{Trx, TrxMap};
 use crate::uniques::SeenTables;
@@ -468,25 +468,19 @@ impl Shared {
 struct Pending {
     next_tag: u64,
     sent: HashMap<u64, Sent>,
-    lengths: QueueStat,
 }
 
 impl Pending {
     fn add(&mut self, tag: u64, sent: Sent) {
         self.sent.insert(tag, sent);
-        self.lengths.record(self.sent.len() as u64);
     }
 
     fn take(&mut self, tag: u64) -> Option<Sent> {
-        let sent = self.sent.remove(&tag)?;
-        self.lengths.record(self.sent.len() as u64);
-        Some(sent)
+        self.sent.remove(&tag)
     }
 
     fn take_all(&mut self) -> Vec<(u64, Sent)> {
-        let all = self.sent.drain().collect();
-        self.lengths.record(0);
-        all
+        self.sent.drain().collect()
     }
 }
 
@@ -637,6 +631,7 @@ pub struct Node {
     spooler: Spooler,
     toi: Mutex<HashMap<u64, Arc<Trx>>>,
     pending: Mutex<Pending>,
+    unsent: unsent::Unsent,
     /// How often all that was pending was given up. A client holds it while it looks and
     /// proposes: so nothing that is given up is numbered behind what is proposed then.
     /// Taken before `shared` and `pending`.

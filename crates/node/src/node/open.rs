@@ -130,6 +130,7 @@ impl Node {
             trxs: TrxMap::default(),
             toi: Mutex::new(HashMap::new()),
             pending: Mutex::new(Pending::default()),
+            unsent: Default::default(),
             given_up: RwLock::default(),
             chunks: Mutex::new(Chunks::new(lacking)),
             held: Mutex::default(),

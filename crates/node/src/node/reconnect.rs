@@ -182,8 +182,12 @@ impl Node {
     /// The server's view of a lost cluster.
     pub(super) fn push_non_primary(&self, members: Vec<ViewMember>) {
         let seqno = self.gates.last_ordered();
+        // As the peer words it: readers of logs look for that.
+        self.note(&format!(
+            "New COMPONENT: primary = no, bootstrap = no, my_idx = 0, memb_num = 1; seqno {seqno}"
+        ));
         let view = View {
-            position: crate::messages::Position {
+            position: Position {
                 history: *lock(&self.history),
                 seqno,
             },

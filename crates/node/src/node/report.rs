@@ -64,7 +64,7 @@ impl Node {
     /// Zeroes averages and extremes; counters go on.
     pub fn reset_status(&self) {
         self.queue.reset_stats();
-        lock(&self.pending).lengths.reset();
+        lock(&self.unsent.0).reset();
         self.gates.reset_stats();
         self.flow.reset_stats();
         let c = &self.counters;
@@ -181,7 +181,7 @@ impl Node {
         let queue = self.queue.stats();
         let apply = self.gates.stats();
         let flow = self.flow.stats();
-        let send_queue = lock(&self.pending).lengths.figures();
+        let send_queue = lock(&self.unsent.0).figures();
         // Each lock by itself: in the struct below it would last to its end.
         let evs_delayed = lock(&self.delayed).text();
         let cached_downto = lock(&self.checkpoints).front().map_or(0, |m| m.seqno + 1);

@@ -607,7 +607,7 @@ fn parse(kind: Kind, text: &str, base_port: u16) -> Option<(Value, String)> {
         },
         Kind::Address => {
             if !text.is_empty() {
-                parse_host(text).ok()?;
+                parse_listen(text)?; // the peer takes a scheme, and prints one
             }
             Value::Text(text.to_string())
         }
@@ -644,7 +644,9 @@ fn expected(kind: Kind) -> String {
                 .into()
         }
         Kind::Node => "a host name or IP address without a port".into(),
-        Kind::Address => "a host or host:port, an IPv6 address in brackets".into(),
+        Kind::Address => {
+            "a host or host:port, an IPv6 address in brackets, tcp:// or ssl:// before it if need be".into()
+        }
         Kind::Member => "the uuid of a member, as in wsrep_gcomm_uuid, or nothing".into(),
     }
 }

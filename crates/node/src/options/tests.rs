@@ -825,6 +825,7 @@ fn strings_in_use_are_taken() {
         "cert.max_length=16384;cert.length_check=127;ist.keep_keys=true;gmcast.mcast_port=4567",
         "gcache.freeze_purge_at_seqno=now;gcs.fc_auto_evict_window=10;gcs.check_appl_proto=0",
         "ist.recv_addr=[::1]:4568;ist.recv_bind=127.0.0.1",
+        "ist.recv_addr=ssl://10.0.0.1:4568;ist.recv_bind=tcp://0.0.0.0",
     ] {
         let mut options = started(text);
         let shown = options.to_string();

@@ -22,13 +22,18 @@ pub struct QueueStat {
 }
 
 impl QueueStat {
-    /// The queue has this length now.
-    pub fn record(&mut self, length: u64) {
-        self.current = length;
-        self.max = self.max.max(length);
-        self.min = self.min.min(length);
-        self.sum = self.sum.saturating_add(length);
+    /// One more waits; the mean is of those whom each one finds.
+    pub fn enters(&mut self) {
+        self.sum = self.sum.saturating_add(self.current);
         self.samples += 1;
+        self.current += 1;
+        self.max = self.max.max(self.current);
+    }
+
+    /// One waits no more.
+    pub fn leaves(&mut self) {
+        self.current = self.current.saturating_sub(1);
+        self.min = self.min.min(self.current);
     }
 
     /// Starts extremes and mean anew from the current length.
@@ -288,18 +293,20 @@ mod tests {
     fn a_queue_resets_to_its_current_length() {
         let mut q = QueueStat::default();
         assert_eq!(q.figures(), QueueFigures::default());
-        for length in [1, 4, 3] {
-            q.record(length);
+        for _ in 0..4 {
+            q.enters();
         }
+        q.leaves();
         let seen = q.figures();
         assert_eq!((seen.current, seen.max, seen.min), (3, 4, 0));
-        assert!((seen.avg - 8.0 / 3.0).abs() < 1e-9);
+        assert!((seen.avg - 6.0 / 4.0).abs() < 1e-9, "0, 1, 2, 3 were found");
         q.reset();
         let seen = q.figures();
         assert_eq!((seen.current, seen.max, seen.min, seen.avg), (3, 3, 3, 0.0));
-        q.record(2);
+        q.leaves();
+        q.enters();
         let seen = q.figures();
-        assert_eq!((seen.current, seen.max, seen.min, seen.avg), (2, 3, 2, 2.0));
+        assert_eq!((seen.current, seen.max, seen.min, seen.avg), (3, 3, 2, 2.0));
     }
 
     #[test]

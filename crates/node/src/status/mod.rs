@@ -44,10 +44,6 @@ pub enum LocalState {
     Joining,
     /// A copy or the missing write sets are on their way.
     JoiningReceiving,
-    /// Nobody could be asked for state; it is tried again.
-    JoiningRequestFailed,
-    /// The transfer broke.
-    JoiningFailed,
     /// Has a state and catches up.
     Joined,
     /// Current.
@@ -65,10 +61,7 @@ impl LocalState {
     pub fn code(self) -> i64 {
         match self {
             LocalState::Initialized | LocalState::Destroyed => 0,
-            LocalState::Joining
-            | LocalState::JoiningReceiving
-            | LocalState::JoiningRequestFailed
-            | LocalState::JoiningFailed => 1,
+            LocalState::Joining | LocalState::JoiningReceiving => 1,
             LocalState::Donor => 2,
             LocalState::Joined => 3,
             LocalState::Synced => 4,
@@ -82,8 +75,6 @@ impl LocalState {
             LocalState::Initialized => "Initialized",
             LocalState::Joining => "Joining",
             LocalState::JoiningReceiving => "Joining: receiving State Transfer",
-            LocalState::JoiningRequestFailed => "Joining: State Transfer request failed",
-            LocalState::JoiningFailed => "Joining: State Transfer failed",
             LocalState::Joined => "Joined",
             LocalState::Synced => "Synced",
             LocalState::Donor => "Donor/Desynced",
@@ -508,16 +499,6 @@ mod tests {
                 LocalState::JoiningReceiving,
                 1,
                 "Joining: receiving State Transfer",
-            ),
-            (
-                LocalState::JoiningRequestFailed,
-                1,
-                "Joining: State Transfer request failed",
-            ),
-            (
-                LocalState::JoiningFailed,
-                1,
-                "Joining: State Transfer failed",
             ),
             (LocalState::Donor, 2, "Donor/Desynced"),
             (LocalState::Joined, 3, "Joined"),

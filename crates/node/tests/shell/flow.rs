@@ -60,6 +60,36 @@ fn a_slow_applier_stops_the_others() {
     });
 }
 
+/// As with the peer: not who waits for an answer.
+#[test]
+fn writers_that_are_stopped_are_the_send_queue() {
+    run(2, TIGHT, LIMIT, |world| {
+        let (first, slow) = (world.db(1), world.db(2));
+        slow.holds.close(Point::ApplyStart);
+        let (_, thread) = writer(&first, 60);
+        world.stopped_by(&slow);
+        world.until("it waits", || first.count("local_send_queue") == 1);
+        let more: Vec<_> = (100..103)
+            .map(|n| {
+                let first = first.clone();
+                std::thread::spawn(move || assert!(first.set(row(n), 1).is_committed()))
+            })
+            .collect();
+        world.until("all wait", || first.count("local_send_queue") == 4);
+        assert_eq!(first.count("local_send_queue_max"), 4);
+        slow.holds.open(Point::ApplyStart);
+        for thread in more {
+            thread.join().expect("it commits");
+        }
+        thread.join().expect("all of it commits");
+        assert_eq!(first.count("local_send_queue"), 0);
+        world.settle();
+        first.node().reset_status();
+        assert_eq!(first.count("local_send_queue_max"), 0);
+        assert_eq!(first.stat("local_send_queue_avg"), "0");
+    });
+}
+
 #[test]
 fn an_applier_that_hesitates_stops_nobody() {
     let options = "gcs.fc_limit=4;gcs.fc_single_primary=yes;dromon.stall_patience=PT2S";

@@ -21,6 +21,11 @@ fn lost(world: &World, db: &Db) {
     world.until(&format!("{} is non-primary", db.name), || {
         db.node().phase() == Phase::NonPrimary && !db.ready()
     });
+    let said = "New COMPONENT: primary = no, bootstrap = no, my_idx = 0, memb_num = 1";
+    assert!(
+        world.report.times(&db.name, said) > 0,
+        "readers of logs look for it"
+    );
 }
 
 fn loaded(world: &World, streaming: bool) -> Load {

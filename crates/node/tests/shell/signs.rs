@@ -126,27 +126,6 @@ fn a_member_that_keeps_its_log_otherwise_is_named() {
 }
 
 #[test]
-fn own_write_sets_under_way_are_counted() {
-    run(2, "", LIMIT, |world| {
-        let db = world.db(1);
-        assert_eq!(db.count("local_send_queue_max"), 0);
-        std::thread::scope(|scope| {
-            for n in 0..4 {
-                let db = db.clone();
-                scope.spawn(move || assert!(db.set(row(n), 1).is_committed()));
-            }
-        });
-        let most = db.count("local_send_queue_max");
-        assert!((1..=4).contains(&most), "{most}");
-        assert_eq!(db.count("local_send_queue_min"), 0);
-        assert_eq!(db.count("local_send_queue"), 0);
-        assert_ne!(db.stat("local_send_queue_avg"), "0");
-        db.node().reset_status();
-        assert_eq!(db.count("local_send_queue_max"), 0);
-    });
-}
-
-#[test]
 fn a_silent_member_is_shown_as_delayed() {
     run(3, "evs.delay_margin=PT0.5S", LIMIT, |world| {
         let (first, third) = (world.db(1), world.db(3));
