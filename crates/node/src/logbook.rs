@@ -16,6 +16,7 @@ use dromon_writeset::{Head, Seqno, Uuid};
 use crate::cluster::{ChunkPart, ClusterState, ClusterView, Event};
 use crate::messages::{Control, Need, Position, decode, kind};
 use crate::spool::{PieceFiles, SPOOL_ABOVE, Spooler, read_whole};
+use crate::votes::NOBODY;
 
 /// One entry, explained.
 #[derive(Clone, Debug)]
@@ -424,9 +425,10 @@ fn came(events: &[Event]) -> String {
         )),
         Event::NoDonor { .. } => Some("nobody can give one".into()),
         Event::VoteAsked { seqno, .. } => Some(format!("a vote on {seqno} begins")),
-        Event::VoteDecided { seqno, winner } => {
-            Some(format!("{winner:016x} wins the vote on {seqno}"))
-        }
+        Event::VoteDecided { seqno, winner } => Some(match winner {
+            &NOBODY => format!("the vote on {seqno} has no outcome"),
+            winner => format!("{winner:016x} wins the vote on {seqno}"),
+        }),
         _ => None,
     };
     let all: Vec<String> = events.iter().filter_map(text).collect();

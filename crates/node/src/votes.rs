@@ -5,12 +5,17 @@
 //! cluster's policy (`gcs.vote_policy`): with 0 most votes win, and success wins
 //! ties; with N success wins as soon as N members have it, and only if they
 //! cannot be found it is as with 0. A vote is decided as soon as the missing
-//! ballots cannot change it, and is counted again when the members change.
+//! ballots cannot change it, and is counted again when the members change. If others have left
+//! and the only one that is left failed, nobody may know who has what: there is no outcome then,
+//! as there is none for who is alone from the beginning.
 
 use std::collections::BTreeMap;
 
 use dromon_writeset::{Seqno, Uuid};
 use serde::{Deserialize, Serialize};
+
+/// In place of a winner: of those asked nobody is left, or only one, who failed.
+pub const NOBODY: u64 = u64::MAX;
 
 /// Open votes and the outcome of recent ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,9 +80,11 @@ impl Votes {
                 .filter(|u| voters.contains(u))
                 .copied()
                 .collect();
+            let left_alone = asked.len() == 1 && vote.asked.len() > 1;
             match decide(&vote.ballots, &asked, policy) {
                 Some(winner) => {
-                    now.push((seqno, winner));
+                    let none = asked.is_empty() || left_alone && winner != 0;
+                    now.push((seqno, if none { NOBODY } else { winner }));
                     false
                 }
                 None => true,
@@ -260,6 +267,29 @@ mod tests {
         let mut votes = Votes::default();
         votes.cast(9, a, 5, &[a, b]);
         assert_eq!(votes.count(&[a, b], 0), []);
-        assert_eq!(votes.count(&[a], 0), [(9, 5)]);
+        assert_eq!(votes.count(&[a], 0), [(9, NOBODY)], "b may have its rows");
+        let late = Cast::Late { winner: NOBODY };
+        assert_eq!(votes.cast(9, a, 5, &[a]), late);
+    }
+
+    #[test]
+    fn one_that_is_left_and_has_it_wins_and_two_that_failed_do() {
+        let (a, b, c) = (Uuid([1; 16]), Uuid([2; 16]), Uuid([3; 16]));
+        let mut votes = Votes::default();
+        votes.cast(9, a, 5, &[a, b]);
+        assert_eq!(votes.count(&[b], 0), [], "it has not said yet");
+        votes.cast(9, b, 0, &[b]);
+        assert_eq!(votes.count(&[b], 0), [(9, 0)]);
+        votes.cast(10, a, 5, &[a, b, c]);
+        votes.cast(10, b, 5, &[a, b, c]);
+        assert_eq!(votes.count(&[a, b], 0), [(10, 5)]);
+        votes.cast(11, a, 5, &[a, b]);
+        assert_eq!(votes.count(&[], 0), [(11, NOBODY)]);
+        votes.cast(12, a, 5, &[a]);
+        assert_eq!(
+            votes.count(&[a], 0),
+            [(12, 5)],
+            "it was alone when it asked"
+        );
     }
 }

@@ -213,7 +213,7 @@ pub enum Event {
     VoteDecided {
         /// The event in question.
         seqno: Seqno,
-        /// The digest that won; 0 is success.
+        /// The digest that won; 0 is success, [`NOBODY`](crate::votes::NOBODY) no outcome.
         winner: u64,
     },
     /// Certification forgot what is older.

@@ -23,6 +23,7 @@ use crate::retention::Mark;
 use crate::spool::{PieceFiles, SPOOL_ABOVE};
 use crate::thinning;
 use crate::uniques::Uniques;
+use crate::votes::NOBODY;
 
 /// Half-arrived payloads up to this size may be part of an overdue checkpoint.
 const OPEN_BYTES_MAX: u64 = 16 << 20;
@@ -399,12 +400,17 @@ impl Node {
                 self.enqueue(item);
             }
             Event::VoteDecided { seqno, winner } => {
-                self.note(&format!("Vote on seqno {seqno} decided: {winner:016x}"));
+                self.note(&match winner {
+                    NOBODY => format!(
+                        "Vote on seqno {seqno} ends without an outcome: of those asked nobody else is left"
+                    ),
+                    winner => format!("Vote on seqno {seqno} decided: {winner:016x}"),
+                });
                 let released = self.gates.released();
                 note_winner(&mut lock(&self.votes), seqno, winner, released);
                 lock(&self.own_ballots).asked.remove(&seqno);
                 self.vote_decided.notify_all();
-                if winner != 0 {
+                if ![0, NOBODY].contains(&winner) {
                     self.enqueue(QueueItem {
                         seqno: course.state.position().seqno,
                         ordered: false,

@@ -196,6 +196,7 @@ impl Node {
             return Err(ConnectError::NoUsableData);
         }
         let of_other_build = (log.as_ref()).and_then(|log| self.of_other_build(log, settings, ""));
+        let no_log = log.is_none();
         let others = log.filter(has_others);
         if let Some(log) = &others
             && let Some(found) =
@@ -203,7 +204,7 @@ impl Node {
         {
             return Ok(found);
         }
-        if others.is_none()
+        if no_log
             && let Some(found) = self.found_listed(name, address, position, settings, resume)?
         {
             return Ok(found);

@@ -14,6 +14,7 @@ use crate::cluster::{ClusterView, Member};
 use crate::database::{Meta, Outcome};
 use crate::messages::{Control, Position, encode, kind};
 use crate::trx::{Kind, Stage, Trx};
+use crate::votes::NOBODY;
 
 impl Shared {
     /// Whether the members count on what this node says of what it has applied.
@@ -219,8 +220,8 @@ impl Node {
             return Outcome::Ok;
         }
         // What comes again after a crash may have been voted on.
-        let had_failed = lock(&self.votes).get(&seqno).is_some_and(|w| *w != 0);
-        let digest = twox_hash::XxHash3_64::oneshot(error).max(1);
+        let had_failed = (lock(&self.votes).get(&seqno)).is_some_and(|w| ![0, NOBODY].contains(w));
+        let digest = twox_hash::XxHash3_64::oneshot(error).clamp(1, NOBODY - 1);
         let propose = || {
             let ballot = encode(&Control::Vote {
                 uuid,
@@ -237,7 +238,7 @@ impl Node {
                 let _ = propose();
             }
             if !statement && !had_failed {
-                self.tell_uncompared(seqno, text);
+                self.tell_uncompared(seqno, text, false);
             }
             return Outcome::Ok;
         }
@@ -270,9 +271,15 @@ impl Node {
                 if !statement {
                     self.ddl_ended(seqno, true);
                     if !had_failed && self.shared().nobody_else_has_data() {
-                        self.tell_uncompared(seqno, text);
+                        self.tell_uncompared(seqno, text, false);
                     }
                 }
+                Outcome::Ok
+            }
+            // The others have left without a word, as if it had been alone when it failed.
+            Some(NOBODY) => {
+                self.ddl_ended(seqno, true);
+                self.tell_uncompared(seqno, text, statement);
                 Outcome::Ok
             }
             Some(_) => self.vote_lost(seqno, statement),
@@ -298,12 +305,21 @@ impl Node {
         }
     }
 
-    /// Rows failed here, and no other member could say whether they do elsewhere. Statements fail lawfully, and alike.
-    fn tell_uncompared(&self, seqno: Seqno, text: &str) {
+    /// Something failed here, and no other member could say whether it does elsewhere.
+    fn tell_uncompared(&self, seqno: Seqno, text: &str, statement: bool) {
+        let (what, missing) = match statement {
+            true => (
+                "failed here",
+                "its effect is missing here, and members that come back may have it",
+            ),
+            false => (
+                "could not be applied here",
+                "its rows are missing here, and members that come back may have them",
+            ),
+        };
         self.error(&format!(
-            "seqno {seqno} could not be applied here: {text}. No other member with data is there to compare with, so it \
-             counts as done: its rows are missing here, and members that come back may have them. Compare the tables then \
-             (CHECKSUM TABLE); if they differ, have this node take a full copy"
+            "seqno {seqno} {what}: {text}. No other member with data is there to compare with, so it counts as done: \
+             {missing}. Compare the tables then (CHECKSUM TABLE); if they differ, have this node take a full copy"
         ));
     }
 

@@ -1,5 +1,4 @@
-//! Who stands at the addresses of `wsrep_cluster_address`, asked by a founder whose own log
-//! tells it of nobody.
+//! Who stands at the addresses of `wsrep_cluster_address`, asked by a founder without a log.
 //!
 //! `--wsrep-new-cluster` stands in many a unit and container for good. A node that lost its disk
 //! would found a second cluster under the name of the one that runs, and clients would write
@@ -36,7 +35,7 @@ impl Told {
 }
 
 impl Node {
-    /// Founding, while the own log names nobody: those that `address` lists are asked. `None`:
+    /// Founding without a log: those that `address` lists are asked. `None`:
     /// nobody is in the way. Nodes that look for a cluster themselves, without data, are not, nor
     /// are addresses at which nobody or something else listens.
     ///

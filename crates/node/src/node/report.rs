@@ -303,10 +303,15 @@ impl Node {
         let open_large = self.open_large();
         let chunks_ahead = self.count_ahead();
         let bulk_waiting = self.bulk_waiting();
+        let under_way = lock(&self.pending).sent.len();
         let slow = lock(&self.own_slow).slow().next().is_some();
         let durability_differs = lock(&self.durabilities).differing().join(",");
         vec![
             ("dromon_memory".into(), StatusValue::Int(memory.0 as i64)),
+            (
+                "dromon_under_way".into(),
+                StatusValue::Int(under_way as i64),
+            ),
             (
                 "dromon_memory_peak".into(),
                 StatusValue::Int(memory.1 as i64),

@@ -337,7 +337,7 @@ table! {
     "ist.recv_bind": Address, Is(""), Connect, IfSet, Str, RO, Ignored:
         "a joiner catches up over the cluster's own connections, so no second port is opened";
     "pc.announce_timeout": Span(0), Is("PT3S"), Connect, Always, Dbl, RO, Ignored:
-        "a node told to found a cluster looks for a running one for 3 s, at those that its own log names; if that names nobody, it founds at once";
+        "a node told to found a cluster looks for a running one for 3 s, at those that its own log names, or, without a log, where wsrep_cluster_address does; it founds at once if nobody listens there";
     "pc.bootstrap": B, Is("no"), Action, Never, Bool, RW, Mapped:
         "makes this node primary without a majority: a new incarnation of the cluster with what its log holds. For one node only. Refused while a member that is reached has more or does the same, or one may be there that cannot be asked";
     "pc.checksum": B, Is("false"), Connect, Always, Bool, RW, Ignored:

@@ -661,7 +661,7 @@ fn bad_strings_at_start_say_what_to_write() {
         (
             "ist.recv_addr=a:b:c",
             "Option 'ist.recv_addr' cannot be 'a:b:c': it takes a host or host:port, an IPv6 \
-             address in brackets",
+             address in brackets, tcp:// or ssl:// before it if need be",
         ),
         (
             "evs.debug_log_mask=0xg",

@@ -178,7 +178,7 @@ fn beaten(world: &World, winner: &Arc<Db>) -> std::thread::JoinHandle<End> {
         move || winner.set(row(1), 5)
     });
     world.until("the winner's write set is in the log", || {
-        winner.count("local_send_queue") == 1
+        winner.count("dromon_under_way") == 1
             && winner.count("dromon_log_last") > winner.count("dromon_log_committed")
     });
     first

@@ -330,7 +330,7 @@ fn who_leaves_to_join_again_and_hears_of_it_comes_back() {
         });
         world.net.hand_over(&World::addr(2), &World::addr(1));
         world.until("it is back", || three.size() == 4 && three.ready());
-        assert!(three.set(row(3), 1).is_committed());
+        world.until("it writes", || three.set(row(3), 1).is_committed());
         assert_eq!(copies(world), before);
         assert!(three.returned().is_empty(), "{:?}", three.returned());
         world.settle();

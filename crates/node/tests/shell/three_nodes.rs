@@ -54,6 +54,7 @@ fn concurrent_increments_lose_nothing() {
             assert_eq!(db.count("last_committed"), position.seqno);
             assert_eq!(db.count("local_recv_queue"), 0);
             assert_eq!(db.count("local_send_queue"), 0);
+            assert_eq!(db.count("dromon_under_way"), 0);
             assert_eq!(db.count("open_transactions"), 0);
         }
         let total: i64 = acknowledged.iter().map(|a| a.load(Ordering::Relaxed)).sum();

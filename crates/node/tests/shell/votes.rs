@@ -343,10 +343,10 @@ fn who_fails_beside_a_witness_alone_says_what_it_lacks() {
     nobody_is_left_to_compare_with(true);
 }
 
-/// What n1 and a witness have of n2's commit n1 cannot apply, when n2 was left out: nobody else has its rows.
-#[test]
-fn who_fails_beside_a_witness_does_not_put_out_the_one_that_has_the_rows() {
-    run(2, QUICK, LIMIT, |world| {
+/// What n1 and a witness have of n2's commit n1 cannot apply, and nobody else has its rows. `asked`: n1 asks while
+/// n2 is still a member that does not answer.
+fn nobody_is_put_out_for_rows_that_one_alone_lacks(asked: bool) {
+    run(2, QUICK, LIMIT, move |world| {
         let [a, b] = [1, 2].map(|n| world.db(n));
         world.join_witness(3);
         world.voters(3);
@@ -355,9 +355,15 @@ fn who_fails_beside_a_witness_does_not_put_out_the_one_that_has_the_rows() {
         assert!(b.set(row(2), 1).is_committed());
         world.until("it is at it", || a.holds.waiting(Point::ApplyStart) == 1);
         world.net.cut(&addrs(&[2]), &addrs(&[1, 3]));
-        world.until("n2 is left out", || {
-            !a.stat("incoming_addresses").contains("10.0.0.2:")
-        });
+        let left_out = || !a.stat("incoming_addresses").contains("10.0.0.2:");
+        if asked {
+            assert!(!left_out());
+            a.holds.open(Point::ApplyStart);
+            world.until("n1 asks", || {
+                world.report.times("n1", "Member n1 initiates vote") == 1
+            });
+        }
+        world.until("n2 is left out", left_out);
         a.holds.open(Point::ApplyStart);
         world.until("n1 says what it lacks", || {
             world.report.times("n1", "its rows are missing here") == 1
@@ -369,6 +375,16 @@ fn who_fails_beside_a_witness_does_not_put_out_the_one_that_has_the_rows() {
         assert_eq!((a.read(row(2)), b.read(row(2))), (0, 1));
         assert_eq!(b.node().phase(), Phase::Joined);
     });
+}
+
+#[test]
+fn who_fails_beside_a_witness_does_not_put_out_the_one_that_has_the_rows() {
+    nobody_is_put_out_for_rows_that_one_alone_lacks(false);
+}
+
+#[test]
+fn nor_if_it_asked_before_that_one_was_left_out() {
+    nobody_is_put_out_for_rows_that_one_alone_lacks(true);
 }
 
 /// Its last view has no other member, as it is one without itself.

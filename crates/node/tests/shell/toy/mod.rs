@@ -612,6 +612,7 @@ impl Db {
                 "local_state_comment",
                 "local_recv_queue",
                 "local_send_queue",
+                "dromon_under_way",
                 "flow_control_active",
                 "flow_control_requested",
                 "dromon_leader",
