@@ -22,7 +22,7 @@ pub const MOST_SECONDS: u64 = 86_400;
 /// Options of `dromon up`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Everything listens on 127.0.0.1 only. The directory is --dir, else $XDG_STATE_HOME/dromon, else ./.dromon\n(or /var/tmp/dromon when user mysql cannot enter the current directory).\n\nExamples:\n  dromon up\n  dromon up --nodes 5 --dir /tmp/five -- innodb_buffer_pool_size=1G\n  dromon up --nodes 2 --witness\n  dromon up --provider /usr/lib/galera/libgalera_smm.so --dir /tmp/peer"
+    after_help = "Everything listens on 127.0.0.1 only. The directory is --dir, else $XDG_STATE_HOME/dromon, else ./.dromon\n(or /var/tmp/dromon when user mysql cannot enter the current directory).\n\nExamples:\n  dromon up\n  dromon up --nodes 5 --dir /srv/five -- innodb_buffer_pool_size=1G\n  dromon up --nodes 2 --witness\n  dromon up --provider /usr/lib/galera/libgalera_smm.so --dir /srv/peer"
 )]
 pub struct Args {
     /// How many nodes.

@@ -637,6 +637,25 @@ pub(crate) mod tests {
         assert!(cluster.nodes().iter().all(|n| !n.record().log.exists()));
     }
 
+    /// By the engines' positions nobody may found: acknowledged is what a majority of our logs has.
+    #[test]
+    fn nobody_founds_by_the_engines_positions_with_our_library_under_another_name() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let cluster = recorded(dir.path());
+        for node in cluster.nodes() {
+            let file = node.record().data_dir.join("grastate.dat");
+            fs::write(file, "uuid: u\nseqno: -1\nsafe_to_bootstrap: 0\n").expect("written");
+        }
+        let provider = dir.path().join("provider.so");
+        let change = |record: &mut ClusterRecord| record.provider = provider.clone();
+        cluster.change_settings(change).expect("recorded");
+        fs::write(&provider, b"\x7fELF 4.24(r4a5b)").expect("written");
+        let peer = cluster.founder().expect_err("the peer needs one");
+        assert!(matches!(peer, SandboxError::NoneSafeToBootstrap { .. }));
+        fs::write(&provider, b"\x7fELF 4.24(rdromon-0.1.0)").expect("written");
+        assert_eq!(cluster.founder().expect("they find out"), None);
+    }
+
     #[test]
     fn what_was_not_made_whole_is_not_started_and_can_be_removed() {
         let dir = tempfile::tempdir().expect("a temporary directory");

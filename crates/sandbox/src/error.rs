@@ -29,7 +29,7 @@ pub enum SandboxError {
     },
     /// User mysql cannot enter the directory.
     #[error(
-        "The servers run as user {user}, who cannot enter {blocker}, so {path} cannot hold a cluster. Nothing was started. Choose another place, for instance --dir /tmp/dromon, or chmod o+x {blocker}"
+        "The servers run as user {user}, who cannot enter {blocker}, so {path} cannot hold a cluster. Nothing was started. Choose another place, for instance --dir /var/tmp/dromon"
     )]
     DirectoryClosed {
         /// The cluster's directory.
@@ -397,6 +397,21 @@ impl<T> IoContext<T> for io::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_the_servers_cannot_go_nothing_is_to_be_opened_for_them() {
+        let error = SandboxError::DirectoryClosed {
+            path: "/root/try".into(),
+            blocker: "/root".into(),
+            user: "mysql".into(),
+        };
+        let text = error.to_string();
+        assert!(
+            text.ends_with("for instance --dir /var/tmp/dromon"),
+            "{text}"
+        );
+        assert!(!text.contains("chmod"), "{text}");
+    }
 
     /// Without it the command would be for the cluster of the current directory.
     #[test]
