@@ -78,14 +78,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     // From here to the end nobody else changes or starts it.
     let _hold = there.as_ref().map(Cluster::hold).transpose()?;
     let (cluster, found) = match there {
-        Some(cluster) if is_in_part(&cluster) => return complete(&cluster, args, begin),
-        Some(cluster) if cluster.running() > 0 => {
-            return Err(SandboxError::AlreadyThere {
-                dir: cluster.record().dir,
-                nodes: cluster.nodes().len(),
-                running: cluster.running(),
-            });
-        }
+        Some(cluster) if cluster.running() > 0 => return complete(&cluster, args, begin),
         Some(cluster) if !cluster.record().complete => {
             // One that was to be removed may have all its data yet.
             if cluster.nodes().iter().any(|n| n.has_history()) {
@@ -117,12 +110,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     match cluster.start_all(JoinPlan::Together, Duration::from_secs(args.timeout)) {
         Ok(took) => {
             let mut out = Output::new();
-            out.text(banner::text(
-                &cluster,
-                &took,
-                begin.elapsed(),
-                args.dir.as_deref(),
-            ));
+            out.text(banner::text(&cluster, &took, begin.elapsed()));
             Ok(out.end(0))
         }
         Err(error) => {
@@ -179,17 +167,12 @@ fn afterwards(
     lines
 }
 
-/// Whether some of its processes run, and some do not.
-fn is_in_part(cluster: &Cluster) -> bool {
-    (1..processes(cluster)).contains(&cluster.running())
-}
-
 /// Its nodes, and the witness.
 fn processes(cluster: &Cluster) -> usize {
     cluster.nodes().len() + usize::from(cluster.witness().is_some())
 }
 
-/// Starts what is missing of a cluster that runs in part, as it was.
+/// Starts what is missing of a cluster that runs, as it was; if nothing is, waits until it is whole.
 fn complete(cluster: &Cluster, args: &Args, begin: Instant) -> Result<ExitCode> {
     let dir = cluster.record().dir;
     let hint = place::hint(args.dir.as_deref());
@@ -203,19 +186,29 @@ fn complete(cluster: &Cluster, args: &Args, begin: Instant) -> Result<ExitCode> 
         || args.port.is_some()
         || args.reset_settings
         || !args.settings.is_empty();
+    let running = cluster.running();
+    if given && running == all {
+        return Err(SandboxError::AlreadyThere {
+            dir,
+            nodes: count,
+            running,
+        });
+    }
     if given {
         return Err(SandboxError::BadRequest(format!(
             "{} of the {all} processes of the cluster in {} run: it cannot be changed now. `dromon up{hint}` without \
              further options starts the rest as it was; to change it, stop it first (`dromon down{hint}`)",
-            cluster.running(),
+            running,
             dir.display()
         )));
     }
-    output::tell(format_args!(
-        "Starting what does not run of the cluster in {}: {} of {all} …",
-        dir.display(),
-        all - cluster.running()
-    ));
+    output::tell(match all.saturating_sub(running) {
+        0 => format!("The cluster in {} runs already …", dir.display()),
+        missing => format!(
+            "Starting what does not run of the cluster in {}: {missing} of {all} …",
+            dir.display()
+        ),
+    });
     // Whatever happens, those that ran go on.
     let took = match cluster.start_missing(Duration::from_secs(args.timeout)) {
         Ok(took) => took,
@@ -228,12 +221,7 @@ fn complete(cluster: &Cluster, args: &Args, begin: Instant) -> Result<ExitCode> 
         }
     };
     let mut out = Output::new();
-    out.text(banner::text(
-        cluster,
-        &took,
-        begin.elapsed(),
-        args.dir.as_deref(),
-    ));
+    out.text(banner::text(cluster, &took, begin.elapsed()));
     Ok(out.end(0))
 }
 
@@ -610,6 +598,30 @@ mod tests {
         cluster.change_settings(runs).expect("recorded");
         let said = afterwards(&cluster, &why, None, &args(&[]));
         assert!(said[0].starts_with("All of them run on"), "{said:?}");
+    }
+
+    #[test]
+    fn one_that_runs_whole_is_waited_for_unless_it_is_to_be_another() {
+        let dir = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
+        let cluster = cluster(dir.path());
+        let own = ProcessId::of(std::process::id().cast_signed()).expect("it runs");
+        let runs = |record: &mut ClusterRecord| record.nodes[0].process = Some(own);
+        cluster.change_settings(runs).expect("recorded");
+        let place = cluster.record().dir;
+        drop(cluster);
+        let up = |more: &[&str]| {
+            let given = ["--dir", place.to_str().expect("text"), "--timeout", "1"];
+            run(&args(&[&given[..], more].concat()))
+        };
+        // This process answers nobody, so it is not Synced in time.
+        for same in [&[][..], &["--nodes", "1"]] {
+            let code = up(same).expect("nothing is refused");
+            assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::FAILURE));
+        }
+        for other in [&["--nodes", "2"][..], &["--", "max_connections=9"]] {
+            let why = up(other).expect_err("it runs");
+            assert!(matches!(why, SandboxError::AlreadyThere { .. }), "{why}");
+        }
     }
 
     /// Without it `down --purge` would remove the cluster of the current directory.

@@ -268,6 +268,19 @@ impl Node {
         Ok(WsrepStatus::from_rows(rows))
     }
 
+    /// The server's version, as the one that runs says.
+    ///
+    /// # Errors
+    /// When the node does not answer within `limit` per step.
+    pub fn server_version(&self, limit: Duration) -> Result<String> {
+        let mut conn = self.connect(limit)?;
+        // As in Self::status.
+        self.run(&mut conn, "SET SESSION wsrep_sync_wait = 0")?;
+        let statement = "SHOW GLOBAL VARIABLES LIKE 'version'";
+        let rows: Vec<(String, String)> = self.rows(&mut conn, statement)?;
+        Ok(rows.into_iter().next().unwrap_or_default().1)
+    }
+
     /// Runs a statement, dropping its rows.
     ///
     /// # Errors
