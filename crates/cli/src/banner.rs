@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dromon_sandbox::{Cluster, ClusterRecord, QUICK_START};
 
-use crate::place;
+use crate::{place, version};
 
 /// What a node has to answer.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -63,7 +63,7 @@ fn render(
         "Cluster \"{}\": {count} node{plural} Synced{when}",
         record.name
     ));
-    line(format!("  dromon     {}", env!("CARGO_PKG_VERSION")));
+    line(format!("  dromon     {}", version::words()));
     if !said.servers.is_empty() {
         line(format!("  server     {}", said.servers.join(", ")));
     }
