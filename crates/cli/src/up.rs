@@ -286,7 +286,7 @@ fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
                 provider.display()
             )));
         }
-        if let Some(words) = not_in_order(&cluster, provider, &hint) {
+        if let Some(words) = not_clean(&cluster, provider, &hint) {
             return Err(SandboxError::BadRequest(words));
         }
         if let Some(words) = former_logs(&found, provider) {
@@ -417,7 +417,7 @@ fn what_changed(before: &ClusterRecord, now: &ClusterRecord) -> Vec<String> {
 }
 
 /// What is to be done before another library than ours goes on with what ours left: it has no use for our logs.
-fn not_in_order(cluster: &Cluster, provider: &Path, hint: &str) -> Option<String> {
+fn not_clean(cluster: &Cluster, provider: &Path, hint: &str) -> Option<String> {
     let found = cluster.record();
     if is_ours(provider) || !found.is_dromon() {
         return None;
@@ -426,9 +426,9 @@ fn not_in_order(cluster: &Cluster, provider: &Path, hint: &str) -> Option<String
     let nodes: Vec<String> = left.filter(|l| l.seqno == "-1").map(|l| l.node).collect();
     (!nodes.is_empty()).then(|| {
         format!(
-            "{} holds a cluster of which {} did not stop in order (seqno: -1 in grastate.dat): its logs have what the \
+            "{} holds a cluster of which {} did not stop cleanly (seqno: -1 in grastate.dat): its logs have what the \
              engines lack, and {} does not read them. Nothing was changed. Start it once more with Dromon (`dromon \
-             up{hint}`) and stop it in order (`dromon down{hint}`), then give --provider again",
+             up{hint}`) and stop it cleanly (`dromon down{hint}`), then give --provider again",
             found.dir.display(),
             nodes.join(", "),
             provider.display()
@@ -745,7 +745,7 @@ mod tests {
         let why = up(&["--provider", peer, "--dir", "/x", "--", "sql_mode=ANSI"]);
         let why = why.expect_err("it crashed");
         assert!(
-            why.contains("db1 did not stop in order") && why.contains("`dromon down --dir /x`"),
+            why.contains("db1 did not stop cleanly") && why.contains("`dromon down --dir /x`"),
             "{why}"
         );
         let record = found().record();
@@ -753,7 +753,7 @@ mod tests {
         assert!(record.settings.iter().all(|s| s.name != "sql_mode"));
         up(&[]).expect("with ours it goes on");
         stopped_at("7");
-        up(&["--provider", peer]).expect("it was stopped in order");
+        up(&["--provider", peer]).expect("it was stopped cleanly");
         assert!(!found().record().is_dromon());
     }
 

@@ -306,7 +306,7 @@ impl Cluster {
         let left: Vec<Option<Left>> = self.nodes.iter().map(|n| n.left()).collect();
         let is_safe = |left: &Option<Left>| left.as_ref().is_some_and(|l| l.is_safe);
         let record = self.record();
-        // One that stops last in order is the only one with the flag. Whichever of two
+        // One that stops last, and cleanly, is the only one with the flag. Whichever of two
         // were taken, the other's half would be overwritten.
         if left.iter().filter(|l| is_safe(l)).count() > 1 {
             return Err(SandboxError::TwoHalves {
