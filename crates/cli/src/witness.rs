@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use dromon_witness::{DEFAULT_DIR, Given};
 
-use crate::output;
+use crate::output::refuse;
 
 /// Options of `dromon witness`.
 #[derive(Debug, clap::Args)]
@@ -75,9 +75,4 @@ pub fn run(args: &Args) -> ExitCode {
         Ok(code) => code,
         Err(e) => refuse(&e, 1),
     }
-}
-
-fn refuse(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
-    output::tell(format_args!("dromon: {error}"));
-    ExitCode::from(code)
 }
