@@ -341,24 +341,19 @@ pub fn binlog() -> [(Setting, &'static str); 3] {
 }
 
 /// A server without a binary log sends what was rolled back to a savepoint, if that was set before the first change
-/// (docs/guarantees.md): new clusters have one, unless something else is said. A server that has one refuses CREATE
+/// (docs/guarantees.md): new clusters have one, unless something else is said. A server that has one, whichever, refuses CREATE
 /// FUNCTION to users without SUPER, but not to its appliers.
 fn with_binlog(given: Vec<Setting>) -> Vec<Setting> {
     let says = |name: &str| {
         let named = Setting::new(name, "");
         given.iter().any(|s| same_name(s, &named))
     };
-    match ["log_bin", "skip_log_bin", "disable_log_bin"]
-        .into_iter()
-        .any(says)
-    {
-        true => given,
-        false => {
-            let own = binlog().into_iter().map(|(setting, _)| setting);
-            let own = own.filter(|s| !given.iter().any(|g| same_name(g, s)));
-            own.collect::<Vec<_>>().into_iter().chain(given).collect()
-        }
-    }
+    let has_none = says("skip_log_bin") || says("disable_log_bin");
+    let (has_own, trust) = (says("log_bin"), "log_bin_trust_function_creators");
+    let own = binlog().into_iter().map(|(setting, _)| setting);
+    let own = own.filter(|s| !has_none && (!has_own || s.name == trust));
+    let own = own.filter(|s| !says(&s.name));
+    own.collect::<Vec<_>>().into_iter().chain(given).collect()
 }
 
 /// Two ways to write a name are one name to the server.
@@ -511,8 +506,14 @@ mod tests {
             names(&[given]),
             [own[0], own[2], "log-bin-trust-function-creators"]
         );
-        for other in ["skip-log-bin", "log-bin=mine", "LOG_BIN=0"] {
-            assert_eq!(names(&[other]).len(), 1, "{other}");
+        for none in ["skip-log-bin", "disable_log_bin"] {
+            assert_eq!(names(&[none]), [none]);
+        }
+        // A log of another name is one, too; "0" is a name.
+        for other in ["log-bin=mine", "LOG_BIN=0", "log_bin"] {
+            let name = other.split('=').next().expect("a name");
+            assert_eq!(names(&[other]), [own[1], name]);
+            assert_eq!(names(&[other, given]).len(), 2, "{other}");
         }
     }
 
