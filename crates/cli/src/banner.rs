@@ -1,37 +1,51 @@
 //! What `dromon up` prints when the cluster stands.
 
-use std::fmt::Write as _;
-use std::path::Path;
 use std::time::Duration;
 
 use dromon_sandbox::{Cluster, ClusterRecord, QUICK_START};
 
-use crate::place;
+use crate::{place, version};
 
-/// The banner: versions, nodes, settings, how to connect and how to stop.
-pub fn text(cluster: &Cluster, took: &[Duration], total: Duration, dir: Option<&Path>) -> String {
-    let record = cluster.record();
-    let (version, uuid) = cluster.nodes()[0]
-        .status(Duration::from_secs(2))
-        .map(|s| {
-            let name = format!(
-                "{} {}",
-                s.get("wsrep_provider_name"),
-                s.get("wsrep_provider_version")
-            );
-            (name, s.get("wsrep_cluster_state_uuid").to_string())
-        })
-        .unwrap_or_default();
-    render(&record, took, total, version.trim(), &uuid, dir)
+/// What a node has to answer.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// What runs says of itself; empty where it does not answer.
+#[derive(Debug, Default)]
+struct Said {
+    /// Versions of the servers, each once: not those of the programs that the cluster was made with.
+    servers: Vec<String>,
+    provider: String,
+    uuid: String,
 }
 
+/// The banner: versions, nodes, settings, how to connect and how to stop.
+pub fn text(cluster: &Cluster, took: &[Duration], total: Duration) -> String {
+    let mut said = Said::default();
+    if let Ok(status) = cluster.nodes()[0].status(LIMIT) {
+        let get = |name| status.get(name);
+        said.provider = format!(
+            "{} {}",
+            get("wsrep_provider_name"),
+            get("wsrep_provider_version")
+        );
+        said.uuid = get("wsrep_cluster_state_uuid").to_owned();
+    }
+    let versions = cluster.nodes().iter().map(|n| n.server_version(LIMIT));
+    for version in versions.flatten() {
+        if !said.servers.contains(&version) {
+            said.servers.push(version);
+        }
+    }
+    render(&cluster.record(), took, total, &said, &place::program())
+}
+
+/// `program`: how this one is called.
 fn render(
     record: &ClusterRecord,
     took: &[Duration],
     total: Duration,
-    provider_version: &str,
-    uuid: &str,
-    dir: Option<&Path>,
+    said: &Said,
+    program: &str,
 ) -> String {
     let mut out = String::new();
     let mut line = |text: String| {
@@ -39,21 +53,28 @@ fn render(
         out.push('\n');
     };
     let count = record.nodes.len();
-    let hint = place::hint(dir);
+    let plural = if count == 1 { "" } else { "s" };
+    let when = match took.iter().all(Duration::is_zero) {
+        true => "; runs already".to_owned(),
+        false => format!(" after {:.1} s", total.as_secs_f64()),
+    };
     line(String::new());
     line(format!(
-        "Cluster \"{}\": {count} node{} Synced after {:.1} s",
-        record.name,
-        if count == 1 { "" } else { "s" },
-        total.as_secs_f64()
+        "Cluster \"{}\": {count} node{plural} Synced{when}",
+        record.name
     ));
-    line(format!("  dromon     {}", env!("CARGO_PKG_VERSION")));
-    line(format!("  server     {}", server_words(&record.server)));
-    line(format!(
-        "  provider   {provider_version}, from {}",
-        record.provider.display()
-    ));
-    line(format!("  uuid       {uuid}"));
+    line(format!("  dromon     {}", version::words()));
+    if !said.servers.is_empty() {
+        line(format!("  server     {}", said.servers.join(", ")));
+    }
+    let from = record.provider.display();
+    line(match said.provider.trim() {
+        "" => format!("  provider   {from}"),
+        provider => format!("  provider   {provider}, from {from}"),
+    });
+    if !said.uuid.is_empty() {
+        line(format!("  uuid       {}", said.uuid));
+    }
     line(format!(
         "  transfer   {}, {} applier threads per node",
         record.sst_method.name(),
@@ -144,20 +165,12 @@ fn render(
         "  This user may do everything and its password is printed above: keep it to trial data."
             .into(),
     );
-    line(format!("Look:  dromon status{hint}"));
+    // Wherever they are run: the default depends on the directory.
+    let dir = record.dir.display();
+    line(format!("Look:  {program} status --dir {dir}"));
     line(format!(
-        "Stop:  dromon down{hint}          (--purge removes the data too)"
+        "Stop:  {program} down --dir {dir}          (--purge removes the data too)"
     ));
-    out
-}
-
-/// `Ver 10.11.19-MariaDB-… for debian-linux-gnu …` without the program's path.
-fn server_words(version: &str) -> String {
-    let mut out = String::from("MariaDB");
-    match version.split_once("Ver ") {
-        Some((_, rest)) => write!(out, " {rest}").expect("writing to a String cannot fail"),
-        None => write!(out, " {version}").expect("writing to a String cannot fail"),
-    }
     out
 }
 
@@ -165,12 +178,54 @@ fn server_words(version: &str) -> String {
 mod tests {
     use super::*;
 
+    fn record() -> ClusterRecord {
+        let node = serde_json::json!({
+            "name": "db1", "dir": "/srv/try/db1", "data_dir": "/srv/try/db1/data", "socket": "/s", "log": "/l",
+            "ports": {"sql": 1, "group": 2, "ist": 3, "sst": 4}, "network": null, "process": null
+        });
+        let record = serde_json::json!({
+            "shape": 1, "id": "0", "name": "dromon", "dir": "/srv/try", "server": "10.11.1-of-its-making",
+            "provider": "/p.so", "provider_copy": "/c.so", "sst_method": "rsync", "appliers": 8,
+            "provider_options": "", "tls": false, "settings": [], "user": "u", "password": "p", "nodes": [node]
+        });
+        serde_json::from_value(record).expect("a record")
+    }
+
     #[test]
-    fn the_servers_words_lose_the_path() {
-        assert_eq!(
-            server_words("/usr/sbin/mariadbd  Ver 10.11.19-MariaDB for debian"),
-            "MariaDB 10.11.19-MariaDB for debian"
-        );
-        assert_eq!(server_words("odd"), "MariaDB odd");
+    fn commands_are_those_that_can_be_typed_and_name_the_directory() {
+        let took = [Duration::from_secs(2)];
+        let said = Said::default();
+        let text = render(&record(), &took, took[0], &said, "target/release/dromon");
+        for line in [
+            "Look:  target/release/dromon status --dir /srv/try\n",
+            "Stop:  target/release/dromon down --dir /srv/try  ",
+            "Cluster \"dromon\": 1 node Synced after 2.0 s\n",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn versions_are_those_of_what_runs() {
+        let text = |said: &Said| render(&record(), &[Duration::ZERO], LIMIT, said, "dromon");
+        let known = Said {
+            servers: vec!["10.11.14-MariaDB".into(), "10.11.15-MariaDB".into()],
+            provider: "Dromon 4.24".into(),
+            uuid: "1-2".into(),
+        };
+        let known = text(&known);
+        for line in [
+            "  server     10.11.14-MariaDB, 10.11.15-MariaDB\n",
+            "  provider   Dromon 4.24, from /p.so\n",
+            "  uuid       1-2\n",
+            "Cluster \"dromon\": 1 node Synced; runs already\n",
+        ] {
+            assert!(known.contains(line), "{line}: {known}");
+        }
+        let unknown = text(&Said::default());
+        for word in ["of-its-making", "  server ", "  uuid "] {
+            assert!(!unknown.contains(word), "{word}: {unknown}");
+        }
+        assert!(unknown.contains("  provider   /p.so\n"), "{unknown}");
     }
 }

@@ -13,13 +13,13 @@ use crate::up::MOST_SECONDS;
 /// Options of `dromon down`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Nodes are stopped one after the other, the founder last, so that `dromon up` can start them again.\nOnly processes that `dromon up` started in this directory are touched.\n\nExit codes: 0 all ended in order, or there was nothing to stop; 1 one crashed while it stopped, says its log, or\nhad to be killed, or it could not be tried. Then --purge removes nothing, as the logs say why; a second call does."
+    after_help = "Nodes are stopped one after the other, the founder last, so that `dromon up` can start them again.\nOnly processes that `dromon up` started in this directory are touched.\n\nExit codes: 0 all ended cleanly, or there was nothing to stop; 1 one crashed while it stopped, says its log, or\nhad to be killed, or it could not be tried. Then --purge removes nothing, as the logs say why; a second call does."
 )]
 pub struct Args {
     /// Where the cluster lies.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Remove data, logs and settings too, if all ended in order.
+    /// Remove data, logs and settings too, if all ended cleanly.
     #[arg(long)]
     purge: bool,
     /// Seconds a server has to end before it is killed.
@@ -40,7 +40,7 @@ pub fn line(cluster: &Cluster, name: &str, report: &StopReport) -> String {
         StopReport::WasDown => format!("{name}  was not running"),
         StopReport::Ended { took } => format!("{name}  stopped in {:.1} s", took.as_secs_f64()),
         StopReport::Failed { took, how } => format!(
-            "{name}  did not stop in order: it ended with {how} after {:.1} s; why is at the end of {}",
+            "{name}  did not stop cleanly: it ended with {how} after {:.1} s; why is at the end of {}",
             took.as_secs_f64(),
             log_of(cluster, name).display()
         ),
@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Err(error) => {
                 all_tried = false;
                 tell(format_args!(
-                    "dromon: {name} was not stopped in order: {error}"
+                    "dromon: {name} was not stopped cleanly: {error}"
                 ));
             }
         }

@@ -17,6 +17,7 @@ mod replica;
 mod settings;
 mod status;
 mod up;
+mod version;
 mod witness;
 
 use std::ffi::OsString;
@@ -29,7 +30,7 @@ use clap::{Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(
     name = "dromon",
-    version,
+    version = version::words(),
     max_term_width = 100,
     disable_help_subcommand = true
 )]
@@ -100,6 +101,18 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_version_says_whom_it_may_run_beside() {
+        for asked in [
+            &["dromon", "--version"][..],
+            &["dromon", "witness", "--version"],
+        ] {
+            let said = Cli::try_parse_from(asked).expect_err("it ends").to_string();
+            let numbers = said.split_once(" (cluster protocol ").expect("the first").1;
+            assert!(numbers.contains(", log format "), "{said}");
+        }
     }
 
     #[test]

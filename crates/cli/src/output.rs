@@ -61,6 +61,12 @@ pub fn tell(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
+/// Says why a program does not start, or go on; the exit code `code`.
+pub fn refuse(error: &dyn Display, code: u8) -> ExitCode {
+    tell(format_args!("dromon: {error}"));
+    ExitCode::from(code)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

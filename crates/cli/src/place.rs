@@ -1,5 +1,7 @@
 //! Where the cluster lies when the user does not say.
 
+use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use dromon_sandbox::reachable_by_server;
@@ -41,9 +43,52 @@ pub fn hint(dir: Option<&Path>) -> String {
         .unwrap_or_default()
 }
 
+/// What to type for this program: its name where PATH leads to the same file, else as it was called.
+pub fn program() -> String {
+    let called = std::env::args_os().next().unwrap_or_default();
+    let own = std::env::current_exe().unwrap_or_default();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    typed(&called, &own, &path)
+}
+
+fn typed(called: &OsString, own: &Path, path: &OsStr) -> String {
+    let own = fs::canonicalize(own).ok();
+    // The first one is what a shell takes.
+    let mut found = std::env::split_paths(path).map(|dir| dir.join("dromon"));
+    let found = found.find(|program| program.is_file());
+    let is_found = found.is_some_and(|f| own.is_some() && fs::canonicalize(f).ok() == own);
+    let called = called.to_string_lossy();
+    let is_plain = |c: char| c.is_alphanumeric() || "/._+-".contains(c);
+    match called.chars().all(is_plain) {
+        _ if is_found || called.is_empty() => "dromon".into(),
+        true => called.into_owned(),
+        false => format!("'{}'", called.replace('\'', r"'\''")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_programs_name_is_enough_where_the_path_leads_to_it() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (bin, link) = (dir.path().join("bin"), dir.path().join("link"));
+        let own = dir.path().join("dromon");
+        for dir in [&bin, &link] {
+            fs::create_dir(dir).expect("made");
+        }
+        fs::write(&own, "").expect("written");
+        fs::write(bin.join("dromon"), "").expect("written");
+        std::os::unix::fs::symlink(&own, link.join("dromon")).expect("linked");
+        let path = |dirs: &[&Path]| std::env::join_paths(dirs).expect("a PATH");
+        let typed = |called: &str, dirs: &[&Path]| typed(&called.into(), &own, &path(dirs));
+        let called = "target/release/dromon";
+        assert_eq!(typed(called, &[]), called);
+        assert_eq!(typed(called, &[&link]), "dromon");
+        assert_eq!(typed(called, &[&bin, &link]), called, "another one first");
+        assert_eq!(typed("my it's/dromon", &[]), r"'my it'\''s/dromon'");
+    }
 
     #[test]
     fn the_users_word_wins_then_the_state_home_then_here() {

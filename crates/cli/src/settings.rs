@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use dromon_relay::given::{ConfigError, Given, Known};
 
-use crate::output::{self, Output};
+use crate::output::{self, Output, refuse};
 
 /// Options of such a program.
 #[derive(Debug, clap::Args)]
@@ -73,11 +73,6 @@ fn given(args: &SettingArgs, known: &'static Known) -> Result<Given, ConfigError
         given.line(set, "--set".into())?;
     }
     Ok(given)
-}
-
-fn refuse(error: &dyn Display, code: u8) -> ExitCode {
-    output::tell(format_args!("dromon: {error}"));
-    ExitCode::from(code)
 }
 
 #[cfg(test)]

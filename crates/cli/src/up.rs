@@ -22,7 +22,7 @@ pub const MOST_SECONDS: u64 = 86_400;
 /// Options of `dromon up`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Everything listens on 127.0.0.1 only. The directory is --dir, else $XDG_STATE_HOME/dromon, else ./.dromon\n(or /var/tmp/dromon when user mysql cannot enter the current directory).\n\nExamples:\n  dromon up\n  dromon up --nodes 5 --dir /tmp/five -- innodb_buffer_pool_size=1G\n  dromon up --nodes 2 --witness\n  dromon up --provider /usr/lib/galera/libgalera_smm.so --dir /tmp/peer"
+    after_help = "Everything listens on 127.0.0.1 only. The directory is --dir, else $XDG_STATE_HOME/dromon, else ./.dromon\n(or /var/tmp/dromon when user mysql cannot enter the current directory).\n\nExamples:\n  dromon up\n  dromon up --nodes 5 --dir /srv/five -- innodb_buffer_pool_size=1G\n  dromon up --nodes 2 --witness\n  dromon up --provider /usr/lib/galera/libgalera_smm.so --dir /srv/peer"
 )]
 pub struct Args {
     /// How many nodes.
@@ -78,14 +78,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     // From here to the end nobody else changes or starts it.
     let _hold = there.as_ref().map(Cluster::hold).transpose()?;
     let (cluster, found) = match there {
-        Some(cluster) if is_in_part(&cluster) => return complete(&cluster, args, begin),
-        Some(cluster) if cluster.running() > 0 => {
-            return Err(SandboxError::AlreadyThere {
-                dir: cluster.record().dir,
-                nodes: cluster.nodes().len(),
-                running: cluster.running(),
-            });
-        }
+        Some(cluster) if cluster.running() > 0 => return complete(&cluster, args, begin),
         Some(cluster) if !cluster.record().complete => {
             // One that was to be removed may have all its data yet.
             if cluster.nodes().iter().any(|n| n.has_history()) {
@@ -117,12 +110,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     match cluster.start_all(JoinPlan::Together, Duration::from_secs(args.timeout)) {
         Ok(took) => {
             let mut out = Output::new();
-            out.text(banner::text(
-                &cluster,
-                &took,
-                begin.elapsed(),
-                args.dir.as_deref(),
-            ));
+            out.text(banner::text(&cluster, &took, begin.elapsed()));
             Ok(out.end(0))
         }
         Err(error) => {
@@ -179,17 +167,12 @@ fn afterwards(
     lines
 }
 
-/// Whether some of its processes run, and some do not.
-fn is_in_part(cluster: &Cluster) -> bool {
-    (1..processes(cluster)).contains(&cluster.running())
-}
-
 /// Its nodes, and the witness.
 fn processes(cluster: &Cluster) -> usize {
     cluster.nodes().len() + usize::from(cluster.witness().is_some())
 }
 
-/// Starts what is missing of a cluster that runs in part, as it was.
+/// Starts what is missing of a cluster that runs, as it was; if nothing is, waits until it is whole.
 fn complete(cluster: &Cluster, args: &Args, begin: Instant) -> Result<ExitCode> {
     let dir = cluster.record().dir;
     let hint = place::hint(args.dir.as_deref());
@@ -203,19 +186,29 @@ fn complete(cluster: &Cluster, args: &Args, begin: Instant) -> Result<ExitCode> 
         || args.port.is_some()
         || args.reset_settings
         || !args.settings.is_empty();
+    let running = cluster.running();
+    if given && running == all {
+        return Err(SandboxError::AlreadyThere {
+            dir,
+            nodes: count,
+            running,
+        });
+    }
     if given {
         return Err(SandboxError::BadRequest(format!(
             "{} of the {all} processes of the cluster in {} run: it cannot be changed now. `dromon up{hint}` without \
              further options starts the rest as it was; to change it, stop it first (`dromon down{hint}`)",
-            cluster.running(),
+            running,
             dir.display()
         )));
     }
-    output::tell(format_args!(
-        "Starting what does not run of the cluster in {}: {} of {all} …",
-        dir.display(),
-        all - cluster.running()
-    ));
+    output::tell(match all.saturating_sub(running) {
+        0 => format!("The cluster in {} runs already …", dir.display()),
+        missing => format!(
+            "Starting what does not run of the cluster in {}: {missing} of {all} …",
+            dir.display()
+        ),
+    });
     // Whatever happens, those that ran go on.
     let took = match cluster.start_missing(Duration::from_secs(args.timeout)) {
         Ok(took) => took,
@@ -228,12 +221,7 @@ fn complete(cluster: &Cluster, args: &Args, begin: Instant) -> Result<ExitCode> 
         }
     };
     let mut out = Output::new();
-    out.text(banner::text(
-        cluster,
-        &took,
-        begin.elapsed(),
-        args.dir.as_deref(),
-    ));
+    out.text(banner::text(cluster, &took, begin.elapsed()));
     Ok(out.end(0))
 }
 
@@ -298,7 +286,7 @@ fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
                 provider.display()
             )));
         }
-        if let Some(words) = not_in_order(&cluster, provider, &hint) {
+        if let Some(words) = not_clean(&cluster, provider, &hint) {
             return Err(SandboxError::BadRequest(words));
         }
         if let Some(words) = former_logs(&found, provider) {
@@ -353,24 +341,19 @@ pub fn binlog() -> [(Setting, &'static str); 3] {
 }
 
 /// A server without a binary log sends what was rolled back to a savepoint, if that was set before the first change
-/// (docs/guarantees.md): new clusters have one, unless something else is said. A server that has one refuses CREATE
+/// (docs/guarantees.md): new clusters have one, unless something else is said. A server that has one, whichever, refuses CREATE
 /// FUNCTION to users without SUPER, but not to its appliers.
 fn with_binlog(given: Vec<Setting>) -> Vec<Setting> {
     let says = |name: &str| {
         let named = Setting::new(name, "");
         given.iter().any(|s| same_name(s, &named))
     };
-    match ["log_bin", "skip_log_bin", "disable_log_bin"]
-        .into_iter()
-        .any(says)
-    {
-        true => given,
-        false => {
-            let own = binlog().into_iter().map(|(setting, _)| setting);
-            let own = own.filter(|s| !given.iter().any(|g| same_name(g, s)));
-            own.collect::<Vec<_>>().into_iter().chain(given).collect()
-        }
-    }
+    let has_none = says("skip_log_bin") || says("disable_log_bin");
+    let (has_own, trust) = (says("log_bin"), "log_bin_trust_function_creators");
+    let own = binlog().into_iter().map(|(setting, _)| setting);
+    let own = own.filter(|s| !has_none && (!has_own || s.name == trust));
+    let own = own.filter(|s| !says(&s.name));
+    own.collect::<Vec<_>>().into_iter().chain(given).collect()
 }
 
 /// Two ways to write a name are one name to the server.
@@ -429,7 +412,7 @@ fn what_changed(before: &ClusterRecord, now: &ClusterRecord) -> Vec<String> {
 }
 
 /// What is to be done before another library than ours goes on with what ours left: it has no use for our logs.
-fn not_in_order(cluster: &Cluster, provider: &Path, hint: &str) -> Option<String> {
+fn not_clean(cluster: &Cluster, provider: &Path, hint: &str) -> Option<String> {
     let found = cluster.record();
     if is_ours(provider) || !found.is_dromon() {
         return None;
@@ -438,9 +421,9 @@ fn not_in_order(cluster: &Cluster, provider: &Path, hint: &str) -> Option<String
     let nodes: Vec<String> = left.filter(|l| l.seqno == "-1").map(|l| l.node).collect();
     (!nodes.is_empty()).then(|| {
         format!(
-            "{} holds a cluster of which {} did not stop in order (seqno: -1 in grastate.dat): its logs have what the \
+            "{} holds a cluster of which {} did not stop cleanly (seqno: -1 in grastate.dat): its logs have what the \
              engines lack, and {} does not read them. Nothing was changed. Start it once more with Dromon (`dromon \
-             up{hint}`) and stop it in order (`dromon down{hint}`), then give --provider again",
+             up{hint}`) and stop it cleanly (`dromon down{hint}`), then give --provider again",
             found.dir.display(),
             nodes.join(", "),
             provider.display()
@@ -523,8 +506,14 @@ mod tests {
             names(&[given]),
             [own[0], own[2], "log-bin-trust-function-creators"]
         );
-        for other in ["skip-log-bin", "log-bin=mine", "LOG_BIN=0"] {
-            assert_eq!(names(&[other]).len(), 1, "{other}");
+        for none in ["skip-log-bin", "disable_log_bin"] {
+            assert_eq!(names(&[none]), [none]);
+        }
+        // A log of another name is one, too; "0" is a name.
+        for other in ["log-bin=mine", "LOG_BIN=0", "log_bin"] {
+            let name = other.split('=').next().expect("a name");
+            assert_eq!(names(&[other]), [own[1], name]);
+            assert_eq!(names(&[other, given]).len(), 2, "{other}");
         }
     }
 
@@ -610,6 +599,30 @@ mod tests {
         cluster.change_settings(runs).expect("recorded");
         let said = afterwards(&cluster, &why, None, &args(&[]));
         assert!(said[0].starts_with("All of them run on"), "{said:?}");
+    }
+
+    #[test]
+    fn one_that_runs_whole_is_waited_for_unless_it_is_to_be_another() {
+        let dir = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
+        let cluster = cluster(dir.path());
+        let own = ProcessId::of(std::process::id().cast_signed()).expect("it runs");
+        let runs = |record: &mut ClusterRecord| record.nodes[0].process = Some(own);
+        cluster.change_settings(runs).expect("recorded");
+        let place = cluster.record().dir;
+        drop(cluster);
+        let up = |more: &[&str]| {
+            let given = ["--dir", place.to_str().expect("text"), "--timeout", "1"];
+            run(&args(&[&given[..], more].concat()))
+        };
+        // This process answers nobody, so it is not Synced in time.
+        for same in [&[][..], &["--nodes", "1"]] {
+            let code = up(same).expect("nothing is refused");
+            assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::FAILURE));
+        }
+        for other in [&["--nodes", "2"][..], &["--", "max_connections=9"]] {
+            let why = up(other).expect_err("it runs");
+            assert!(matches!(why, SandboxError::AlreadyThere { .. }), "{why}");
+        }
     }
 
     /// Without it `down --purge` would remove the cluster of the current directory.
@@ -733,7 +746,7 @@ mod tests {
         let why = up(&["--provider", peer, "--dir", "/x", "--", "sql_mode=ANSI"]);
         let why = why.expect_err("it crashed");
         assert!(
-            why.contains("db1 did not stop in order") && why.contains("`dromon down --dir /x`"),
+            why.contains("db1 did not stop cleanly") && why.contains("`dromon down --dir /x`"),
             "{why}"
         );
         let record = found().record();
@@ -741,7 +754,7 @@ mod tests {
         assert!(record.settings.iter().all(|s| s.name != "sql_mode"));
         up(&[]).expect("with ours it goes on");
         stopped_at("7");
-        up(&["--provider", peer]).expect("it was stopped in order");
+        up(&["--provider", peer]).expect("it was stopped cleanly");
         assert!(!found().record().is_dromon());
     }
 

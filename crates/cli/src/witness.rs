@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use dromon_witness::{DEFAULT_DIR, Given};
 
-use crate::output;
+use crate::output::refuse;
 
 /// Options of `dromon witness`.
 #[derive(Debug, clap::Args)]
 #[command(
-    version,
+    version = crate::version::words(),
     disable_version_flag = true,
     after_help = "A member without a MariaDB server and without data: it votes and stores the log, so that two data nodes\nand a witness survive the loss of any one of the three. Its options and its file of settings are garbd's.\n\nIt ends at SIGTERM or SIGINT, leaving the cluster; at SIGHUP it opens its log file anew\nand reads the files of socket.ssl and dromon.secret_file again.\nExit codes: 0 it was told to end, 1 it could not start or go on, 2 the command line is wrong.\n\nExample:\n  dromon witness --group my_cluster --address gcomm://10.0.0.1,10.0.0.2 --dir /var/lib/dromon-witness"
 )]
@@ -75,9 +75,4 @@ pub fn run(args: &Args) -> ExitCode {
         Ok(code) => code,
         Err(e) => refuse(&e, 1),
     }
-}
-
-fn refuse(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
-    output::tell(format_args!("dromon: {error}"));
-    ExitCode::from(code)
 }

@@ -66,7 +66,7 @@ fn a_server_that_crashes_while_it_stops_is_named() {
     with_server(&cluster, CRASH);
     let (code, said) = down(dir);
     assert!(
-        code == 1 && said.contains("db1  did not stop in order: it ended with signal 11"),
+        code == 1 && said.contains("db1  did not stop cleanly: it ended with signal 11"),
         "{said}"
     );
     assert!(said.contains("db1/error.log"), "{said}");

@@ -243,6 +243,8 @@ fn it_says_what_is_in_a_log_while_its_node_runs_and_after() {
             "\n# last entry: term {}, leader {leader}, index {last}\n",
             newest["term"]
         );
+        let text = newest["term_text"].as_str().expect("the same as text");
+        assert_eq!(text, newest["term"].to_string());
         assert!(out.ends_with(&compared), "{compared} does not end\n{out}");
         let (code, out, err) = show(dir, &["--verify"]);
         assert_eq!(code, 0, "{out}{err}");

@@ -241,6 +241,16 @@ fn each_fault_has_its_message_and_exit_code() {
         ),
         (with(&["--", "datadir=/x"]), 1, vec!["datadir", "use --dir"]),
         (
+            with(&["--", "datad=/x"]),
+            1,
+            vec!["may take for datadir", "use --dir"],
+        ),
+        (
+            with(&["--", "log_bin=/x/binlog"]),
+            1,
+            vec!["log_bin is an absolute path", "log_bin=binlog"],
+        ),
+        (
             with(&["--", "init_connect=SET x=1 # y"]),
             1,
             vec!["init_connect has a # in it", "in quotes"],

@@ -194,7 +194,7 @@ fn at_sighup_it_reads_the_secret_again() {
     assert_eq!(exit, 0, "{text}");
 }
 
-/// systemd takes an end by SIGHUP for one in order, and does not start it again.
+/// systemd takes an end by SIGHUP for a clean one, and does not start it again.
 #[test]
 fn a_sighup_amid_its_start_does_not_end_it() {
     let home = tempfile::tempdir().expect("a temporary directory");

@@ -306,7 +306,7 @@ impl Cluster {
         let left: Vec<Option<Left>> = self.nodes.iter().map(|n| n.left()).collect();
         let is_safe = |left: &Option<Left>| left.as_ref().is_some_and(|l| l.is_safe);
         let record = self.record();
-        // One that stops last in order is the only one with the flag. Whichever of two
+        // One that stops last, and cleanly, is the only one with the flag. Whichever of two
         // were taken, the other's half would be overwritten.
         if left.iter().filter(|l| is_safe(l)).count() > 1 {
             return Err(SandboxError::TwoHalves {
@@ -635,6 +635,25 @@ pub(crate) mod tests {
         );
         assert_eq!(cluster.running(), 0);
         assert!(cluster.nodes().iter().all(|n| !n.record().log.exists()));
+    }
+
+    /// By the engines' positions nobody may found: acknowledged is what a majority of our logs has.
+    #[test]
+    fn nobody_founds_by_the_engines_positions_with_our_library_under_another_name() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let cluster = recorded(dir.path());
+        for node in cluster.nodes() {
+            let file = node.record().data_dir.join("grastate.dat");
+            fs::write(file, "uuid: u\nseqno: -1\nsafe_to_bootstrap: 0\n").expect("written");
+        }
+        let provider = dir.path().join("provider.so");
+        let change = |record: &mut ClusterRecord| record.provider = provider.clone();
+        cluster.change_settings(change).expect("recorded");
+        fs::write(&provider, b"\x7fELF 4.24(r4a5b)").expect("written");
+        let peer = cluster.founder().expect_err("the peer needs one");
+        assert!(matches!(peer, SandboxError::NoneSafeToBootstrap { .. }));
+        fs::write(&provider, b"\x7fELF 4.24(rdromon-0.1.0)").expect("written");
+        assert_eq!(cluster.founder().expect("they find out"), None);
     }
 
     #[test]

@@ -235,6 +235,22 @@ fn plain(name: &str) -> String {
     rest.to_owned()
 }
 
+/// Where a server puts what is its own; by an absolute path all nodes would have one place for it.
+const ONE_EACH: &[&str] = &["log_bin", "log_bin_index", "relay_log", "relay_log_index"];
+
+/// Why the sandbox must set itself what `name` is, or is the beginning of: a `my.cnf` may have a name short, as
+/// long as it is that of one setting only.
+fn owned(name: &str) -> Option<(&'static str, &'static str)> {
+    let named = |(owned, _): &&(&str, &str)| !name.is_empty() && owned.starts_with(name);
+    let exact = OWNED.iter().find(|(owned, _)| *owned == name);
+    let short = ("wsrep_provider_options", "write its name in full");
+    let is_short = name.len() > "wsrep_provider".len() && name.len() < short.0.len();
+    match exact.or_else(|| OWNED.iter().find(named)) {
+        None if is_short && short.0.starts_with(name) => Some(short),
+        found => found.copied(),
+    }
+}
+
 /// Takes `wsrep_provider_options` out of the settings (the sandbox adds the
 /// addresses to it) and refuses those it must set itself, and values that a `my.cnf`
 /// would cut.
@@ -246,14 +262,25 @@ pub fn split_settings(settings: &[Setting]) -> Result<(Vec<Setting>, Option<Stri
     let mut options = None;
     for setting in settings {
         let name = plain(&setting.name);
-        if let Some((_, instead)) = OWNED.iter().find(|(owned, _)| *owned == name) {
+        if let Some((owned, instead)) = owned(&name) {
+            let meant = match owned == name {
+                true => String::new(),
+                false => format!(", which the server may take for {owned},"),
+            };
             return Err(SandboxError::BadRequest(format!(
-                "The setting {} cannot be given to a local cluster: {instead}",
+                "The setting {}{meant} cannot be given to a local cluster: {instead}",
+                setting.name
+            )));
+        }
+        let value = setting.value.as_deref().unwrap_or_default();
+        if ONE_EACH.contains(&name.as_str()) && value.trim_matches(['"', '\'']).starts_with('/') {
+            return Err(SandboxError::BadRequest(format!(
+                "The value of {} is an absolute path, and all nodes would write there, each over the others' files. Give a name \
+                 alone, for instance {0}=binlog: each node then has it in its own data directory",
                 setting.name
             )));
         }
         if name == "wsrep_provider_options" {
-            let value = setting.value.as_deref().unwrap_or_default();
             options = Some(value.trim_matches('"').to_string());
         } else if setting.value.as_deref().is_some_and(has_comment) {
             return Err(SandboxError::BadRequest(format!(
@@ -476,6 +503,37 @@ mod tests {
         ] {
             let error = split_settings(&parse(&[given])).expect_err(given);
             assert!(error.to_string().ends_with(reason), "{error}");
+        }
+        // A my.cnf may have names short.
+        for (short, owned) in [
+            ("datad=/x", "datadir"),
+            ("loose-sock=/x", "socket"),
+            ("log-err=/x", "log_error"),
+            ("wsrep_provider_o=x", "wsrep_provider_options"),
+        ] {
+            let error = split_settings(&parse(&[short])).expect_err(short);
+            let words = format!("which the server may take for {owned},");
+            assert!(error.to_string().contains(&words), "{error}");
+        }
+        for other in [
+            "wsrep_on=ON",
+            "log_bin=b",
+            "skip-name-resolve",
+            "userstat=1",
+        ] {
+            assert!(split_settings(&parse(&[other])).is_ok(), "{other}");
+        }
+    }
+
+    #[test]
+    fn no_two_nodes_are_given_one_binary_log() {
+        let split = |text: &str| split_settings(&[text.parse().expect("a setting")]);
+        for one in ["log_bin=/var/tmp/b", "--Log-Bin='/b'", "relay-log=\"/r\""] {
+            let error = split(one).expect_err(one).to_string();
+            assert!(error.contains("absolute path"), "{error}");
+        }
+        for each in ["log_bin=binlog", "log_bin", "log_bin=../b", "tmpdir=/x"] {
+            assert!(split(each).is_ok(), "{each}");
         }
     }
 

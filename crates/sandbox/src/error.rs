@@ -29,7 +29,7 @@ pub enum SandboxError {
     },
     /// User mysql cannot enter the directory.
     #[error(
-        "The servers run as user {user}, who cannot enter {blocker}, so {path} cannot hold a cluster. Nothing was started. Choose another place, for instance --dir /tmp/dromon, or chmod o+x {blocker}"
+        "The servers run as user {user}, who cannot enter {blocker}, so {path} cannot hold a cluster. Nothing was started. Choose another place, for instance --dir /var/tmp/dromon"
     )]
     DirectoryClosed {
         /// The cluster's directory.
@@ -184,8 +184,8 @@ pub enum SandboxError {
     NodeEnded {
         /// The node.
         node: String,
-        /// What we were waiting for.
-        during: &'static str,
+        /// What it was at.
+        during: During,
         /// Exit status or signal.
         how: String,
         /// Its error log.
@@ -325,6 +325,27 @@ impl SandboxError {
     }
 }
 
+/// What a node was at when its process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum During {
+    /// It was to answer.
+    Starting,
+    /// It was to tell its engine's position.
+    Recovering,
+    /// It was to be this, as in [`SandboxError::NotInTime`].
+    Becoming(&'static str),
+}
+
+impl fmt::Display for During {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Starting => f.write_str("starting"),
+            Self::Recovering => f.write_str("recovering its position"),
+            Self::Becoming(wanted) => write!(f, "becoming {wanted}"),
+        }
+    }
+}
+
 /// How a stopped node was left, as its state file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
@@ -397,6 +418,45 @@ impl<T> IoContext<T> for io::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_node_was_at_reads_as_a_sentence() {
+        let ended = |during| {
+            let error = SandboxError::NodeEnded {
+                node: "db1".into(),
+                during,
+                how: "exit code 1".into(),
+                log: Box::new(LogTail {
+                    path: "/l".into(),
+                    lines: String::new(),
+                }),
+            };
+            let text = error.to_string();
+            text.split_once(" (").expect("how").0.to_owned()
+        };
+        for (during, said) in [
+            (During::Becoming("Synced"), "becoming Synced"),
+            (During::Becoming("one of two"), "becoming one of two"),
+            (During::Recovering, "recovering its position"),
+        ] {
+            assert_eq!(ended(during), format!("Node db1 ended while {said}"));
+        }
+    }
+
+    #[test]
+    fn where_the_servers_cannot_go_nothing_is_to_be_opened_for_them() {
+        let error = SandboxError::DirectoryClosed {
+            path: "/root/try".into(),
+            blocker: "/root".into(),
+            user: "mysql".into(),
+        };
+        let text = error.to_string();
+        assert!(
+            text.ends_with("for instance --dir /var/tmp/dromon"),
+            "{text}"
+        );
+        assert!(!text.contains("chmod"), "{text}");
+    }
 
     /// Without it the command would be for the cluster of the current directory.
     #[test]

@@ -37,7 +37,7 @@ mod witness;
 
 pub use cluster::{Cluster, JoinPlan};
 pub use config::{ClusterSpec, QUICK_START, Setting, SstMethod, split_settings};
-pub use error::{Left, LogTail, Result, SandboxError};
+pub use error::{During, Left, LogTail, Result, SandboxError};
 pub use mysql;
 pub use node::{Node, Start};
 pub use ports::Ports;

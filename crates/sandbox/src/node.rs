@@ -11,7 +11,7 @@ use mysql::prelude::{FromRow, Queryable};
 use mysql::{Conn, OptsBuilder};
 use rustix::process::Signal;
 
-use crate::error::{IoContext, Left, LogTail, Result, SandboxError};
+use crate::error::{During, IoContext, Left, LogTail, Result, SandboxError};
 use crate::ports::Ports;
 use crate::process::{BadEnd, ProcessId, ProcessState, StopReport, log_mark, logged_since, marked};
 use crate::record::{NodeRecord, Store};
@@ -181,7 +181,7 @@ impl Node {
         let mut now;
         let ran = self.record().process.is_some();
         loop {
-            self.fail_if_ended(wanted, ran)?;
+            self.fail_if_ended(During::Becoming(wanted), ran)?;
             match self.status(Duration::from_secs(2)) {
                 Ok(status) if reached(&status) => return Ok(begin.elapsed()),
                 Ok(status) => now = format!("it is {}", status.state()),
@@ -202,7 +202,7 @@ impl Node {
     }
 
     /// `ran`: it had a process. Then none is recorded only if somebody here has ended it.
-    pub(crate) fn fail_if_ended(&self, during: &'static str, ran: bool) -> Result<()> {
+    pub(crate) fn fail_if_ended(&self, during: During, ran: bool) -> Result<()> {
         match self.record().process {
             Some(process) if process.is_alive() => return Ok(()),
             None if !ran => return Ok(()),
@@ -214,11 +214,7 @@ impl Node {
         let record = self.record();
         Err(SandboxError::NodeEnded {
             node: record.name,
-            during: if during == "Synced" {
-                "becoming Synced"
-            } else {
-                during
-            },
+            during,
             how,
             log: self.log_end(),
         })
@@ -266,6 +262,19 @@ impl Node {
         self.run(&mut conn, "SET SESSION wsrep_sync_wait = 0")?;
         let rows = self.rows(&mut conn, "SHOW GLOBAL STATUS LIKE 'wsrep_%'")?;
         Ok(WsrepStatus::from_rows(rows))
+    }
+
+    /// The server's version, as the one that runs says.
+    ///
+    /// # Errors
+    /// When the node does not answer within `limit` per step.
+    pub fn server_version(&self, limit: Duration) -> Result<String> {
+        let mut conn = self.connect(limit)?;
+        // As in Self::status.
+        self.run(&mut conn, "SET SESSION wsrep_sync_wait = 0")?;
+        let statement = "SHOW GLOBAL VARIABLES LIKE 'version'";
+        let rows: Vec<(String, String)> = self.rows(&mut conn, statement)?;
+        Ok(rows.into_iter().next().unwrap_or_default().1)
     }
 
     /// Runs a statement, dropping its rows.
@@ -494,7 +503,7 @@ impl Node {
             .map(|(_, position)| position.trim().to_string())
             .ok_or_else(|| SandboxError::NodeEnded {
                 node: record.name,
-                during: "recovering its position",
+                during: During::Recovering,
                 how: out.status.to_string(),
                 log: Box::new(LogTail {
                     path: record.log,

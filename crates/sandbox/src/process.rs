@@ -36,7 +36,7 @@ pub enum StopReport {
         /// From the signal to the end of the process.
         took: Duration,
     },
-    /// It ended by itself after SIGTERM, but not in order.
+    /// It ended by itself after SIGTERM, but not cleanly.
     Failed {
         /// From the signal to the end of the process.
         took: Duration,
@@ -50,7 +50,7 @@ pub enum StopReport {
     },
 }
 
-/// How a process ended that should have ended in order.
+/// How a process ended that should have ended cleanly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadEnd {
     /// By this signal.

@@ -128,10 +128,15 @@ impl ClusterRecord {
         format!("gcomm://{}", members.join(","))
     }
 
-    /// Whether the provider is ours and not the peer.
+    /// Whether the provider is ours and not the peer; if it is gone, its copy tells.
     #[must_use]
     pub fn is_dromon(&self) -> bool {
-        is_ours(&self.provider)
+        match self.provider.is_file() {
+            true => is_ours(&self.provider),
+            false => {
+                has_own_version(&self.provider_copy).unwrap_or_else(|| is_ours(&self.provider))
+            }
+        }
     }
 
     /// Sets how joiners get a full copy, encrypted if this machine can.
@@ -400,11 +405,40 @@ pub(crate) fn random_hex(bytes: usize) -> Result<String> {
     }))
 }
 
-/// Whether this provider library is ours and not the peer.
+/// How our library's version begins, behind the peer's that it is an equal of.
+const OWN_VERSION: &[u8] = b"(rdromon-";
+/// How a library begins.
+const ELF: &[u8] = b"\x7fELF";
+
+/// Whether this provider library is ours and not the peer: by the version in it, as files are renamed. What is no
+/// library, or cannot be read, goes by its name.
 #[must_use]
 pub fn is_ours(provider: &Path) -> bool {
-    let name = provider.file_name().unwrap_or_default();
-    name.to_string_lossy().contains("dromon")
+    has_own_version(provider).unwrap_or_else(|| {
+        let name = provider.file_name().unwrap_or_default();
+        name.to_string_lossy().contains("dromon")
+    })
+}
+
+/// Whether our version is in this library; none if it is no library.
+fn has_own_version(library: &Path) -> Option<bool> {
+    let mut file = File::open(library).ok()?;
+    let mut begin = [0; ELF.len()];
+    file.read_exact(&mut begin).ok()?;
+    if begin != ELF {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    loop {
+        // What the last part ended with may be the beginning of it.
+        bytes.drain(..bytes.len().saturating_sub(OWN_VERSION.len()));
+        if (&file).take(1 << 16).read_to_end(&mut bytes).ok()? == 0 {
+            return Some(false);
+        }
+        if bytes.windows(OWN_VERSION.len()).any(|w| w == OWN_VERSION) {
+            return Some(true);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -476,6 +510,38 @@ mod tests {
         assert!(denied.contains("that of another user"), "{denied}");
         let gone = said(std::io::ErrorKind::NotFound, &path);
         assert!(gone.contains("There is no cluster in"), "{gone}");
+    }
+
+    #[test]
+    fn a_library_is_known_by_what_is_in_it() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let ours = |name: &str, bytes: &[u8]| {
+            let path = dir.path().join(name);
+            fs::write(&path, bytes).expect("written");
+            is_ours(&path)
+        };
+        let library = |version: &str, before: usize| {
+            [ELF, &vec![0; before], version.as_bytes(), &[0; 100]].concat()
+        };
+        for before in [9, (1 << 16) - 4, 200_000] {
+            let renamed = library("4.24(rdromon-0.1.0)", before);
+            assert!(ours("provider.so", &renamed), "{before}");
+        }
+        assert!(!ours("galera-for-dromon.so", &library("4.24(r4a5b)", 9)));
+        assert!(ours("libdromon.so", b"no library"));
+        assert!(!ours("libgalera_smm.so", b""));
+        assert!(is_ours(Path::new("/nowhere/libdromon.so")));
+        let provider = include_str!("../../provider/src/lib.rs");
+        let version = std::str::from_utf8(OWN_VERSION).expect("text");
+        assert!(provider.contains(version), "the provider's own");
+
+        // The file it was made with may be gone.
+        let mut record = sample();
+        record.provider_copy = dir.path().join("copy.so");
+        assert!(!record.is_dromon());
+        let bytes = library("4.24(rdromon-0.1.0)", 9);
+        fs::write(&record.provider_copy, bytes).expect("written");
+        assert!(record.is_dromon());
     }
 
     #[test]

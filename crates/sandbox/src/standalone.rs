@@ -20,7 +20,7 @@ use mysql::{Conn, OptsBuilder};
 
 use crate::config::Setting;
 use crate::copy::copy_tree;
-use crate::error::{IoContext, LogTail, Result, SandboxError};
+use crate::error::{During, IoContext, LogTail, Result, SandboxError};
 use crate::ports;
 use crate::process::{ProcessId, with_environment};
 use crate::template::{SQL_USER, Template, last_lines, program, server_version};
@@ -218,7 +218,7 @@ impl Standalone {
                 };
                 return Err(SandboxError::NodeEnded {
                     node: self.name.clone(),
-                    during: "starting",
+                    during: During::Starting,
                     how,
                     log: self.log_end(),
                 });

@@ -198,6 +198,7 @@ impl ClusterStatus {
             ));
         }
         let differs: Vec<String> = nodes.iter().filter_map(difference).collect();
+        let others: Vec<String> = nodes.iter().filter_map(other_primary).collect();
         let (verdict, sentence) = if let Some(split) = disagreement(&primary) {
             (
                 Verdict::Bad,
@@ -220,6 +221,16 @@ impl ClusterStatus {
                     "what decides about write sets differs: {}. Stop writing and compare the tables of all \
                      nodes; docs/status.md says how to go on",
                     joined(&differs)
+                ),
+            )
+        } else if !others.is_empty() {
+            (
+                Verdict::Bad,
+                format!(
+                    "two primary components of one history, or there were a moment ago: {}. Both acknowledge, and what \
+                     one acknowledges the other does not have. Stop writing and choose which goes on \
+                     (docs/guarantees.md)",
+                    joined(&others)
                 ),
             )
         } else if writable == 0 {
@@ -401,6 +412,17 @@ fn difference(node: &NodeStatus) -> Option<String> {
     (!others.is_empty()).then(|| format!("{} says it is not the same on {others}", node.name))
 }
 
+/// Who belongs to another primary component, as the node's library found last.
+fn other_primary(node: &NodeStatus) -> Option<String> {
+    let others = node.wsrep.as_ref()?.get("wsrep_dromon_other_primary");
+    (!others.is_empty()).then(|| {
+        format!(
+            "{} hears of another one at {others} (wsrep_dromon_other_primary)",
+            node.name
+        )
+    })
+}
+
 /// Whether members keep their logs otherwise than others, in the words of the first one
 /// that says so.
 fn durability(nodes: &[NodeStatus]) -> Option<String> {
@@ -441,10 +463,16 @@ fn faults_of(node: &NodeStatus) -> Vec<String> {
             members.join(",")
         ));
     }
-    let slow = status.get("wsrep_dromon_quarantined");
-    if !slow.is_empty() {
+    let quarantined = status.get("wsrep_dromon_quarantined");
+    if !quarantined.is_empty() {
         faults.push(format!(
-            "{name} does not wait for {slow}, which is too slow (quarantined)"
+            "{name} does not wait for {quarantined}, which is too slow (quarantined)"
+        ));
+    }
+    // Quarantined it keeps nobody waiting any more, and is slow all the same.
+    if status.get("wsrep_dromon_slow") == "true" {
+        faults.push(format!(
+            "{name} has kept the others' writers waiting and has not caught up (wsrep_dromon_slow)"
         ));
     }
     faults
@@ -611,6 +639,24 @@ mod tests {
                 running(&[("wsrep_dromon_quarantined", "db2")]),
                 Verdict::Degraded,
                 "writable on 3 of 3 nodes: db3 does not wait for db2, which is too slow (quarantined)",
+            ),
+            (
+                running(&[("wsrep_dromon_slow", "true")]),
+                Verdict::Degraded,
+                "writable on 3 of 3 nodes: db3 has kept the others' writers waiting and has not caught up \
+                 (wsrep_dromon_slow)",
+            ),
+            (
+                running(&[("wsrep_dromon_slow", "false")]),
+                Verdict::Good,
+                "writable, all 3 nodes Synced",
+            ),
+            (
+                running(&[("wsrep_dromon_other_primary", "h:1,h:2")]),
+                Verdict::Bad,
+                "two primary components of one history, or there were a moment ago: db3 hears of another one at h:1,h:2 \
+                 (wsrep_dromon_other_primary). Both acknowledge, and what one acknowledges the other does not have. \
+                 Stop writing and choose which goes on (docs/guarantees.md)",
             ),
             (
                 running(&[("wsrep_dromon_durability_differs", "db1,db2")]),

@@ -70,7 +70,8 @@ impl Out {
                 "void": engine == Some(None),
                 "log_id": state.map(|s| format!("{:016x}", s.id)),
                 "vote": state.and_then(|s| s.vote).map(|(term, leader, leads)| json!({
-                    "term": term, "for": format!("{leader:016x}"), "leads": leads,
+                    "term": term, "term_text": term_text(term),
+                    "for": format!("{leader:016x}"), "leads": leads,
                 })),
                 "committed": state.and_then(|s| s.committed).map(|c| c.index),
             }));
@@ -268,6 +269,7 @@ fn object_of(line: &Line, file: &str, offset: u64, keys: bool) -> Value {
         "offset": offset,
         "index": line.place.index,
         "term": line.place.term,
+        "term_text": term_text(line.place.term),
         "leader": format!("{:016x}", line.place.leader),
         "kind": line.what.kind(),
         "seqno": line.seqno,

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Cluster, JoinPlan};
-use crate::error::{Result, SandboxError};
+use crate::error::{During, Result, SandboxError};
 use crate::node::{Node, Start};
 
 /// How often it is looked whether all live.
@@ -194,7 +194,7 @@ impl Cluster {
             witness.refuse_ended()?;
         }
         for &i in &started.nodes {
-            self.nodes[i].fail_if_ended("Synced", true)?;
+            self.nodes[i].fail_if_ended(During::Becoming("Synced"), true)?;
         }
         Ok(())
     }
