@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use dromon_node::version;
 use dromon_sandbox::{Cluster, ClusterRecord, QUICK_START};
 
-use crate::{place, version};
+use crate::place;
 
 /// What a node has to answer.
 const LIMIT: Duration = Duration::from_secs(2);

@@ -17,7 +17,7 @@ mod replica;
 mod settings;
 mod status;
 mod up;
-mod version;
+
 mod witness;
 
 use std::ffi::OsString;
@@ -30,7 +30,7 @@ use clap::{Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(
     name = "dromon",
-    version = version::words(),
+    version = dromon_node::version::words(),
     max_term_width = 100,
     disable_help_subcommand = true
 )]

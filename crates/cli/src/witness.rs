@@ -10,7 +10,7 @@ use crate::output::refuse;
 /// Options of `dromon witness`.
 #[derive(Debug, clap::Args)]
 #[command(
-    version = crate::version::words(),
+    version = dromon_node::version::words(),
     disable_version_flag = true,
     after_help = "A member without a MariaDB server and without data: it votes and stores the log, so that two data nodes\nand a witness survive the loss of any one of the three. Its options and its file of settings are garbd's.\n\nIt ends at SIGTERM or SIGINT, leaving the cluster; at SIGHUP it opens its log file anew\nand reads the files of socket.ssl and dromon.secret_file again.\nExit codes: 0 it was told to end, 1 it could not start or go on, 2 the command line is wrong.\n\nExample:\n  dromon witness --group my_cluster --address gcomm://10.0.0.1,10.0.0.2 --dir /var/lib/dromon-witness"
 )]

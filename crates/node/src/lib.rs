@@ -47,6 +47,7 @@ mod thinning;
 mod trx;
 mod turn;
 mod uniques;
+pub mod version;
 mod votes;
 mod working;
 mod yielding;

@@ -84,6 +84,7 @@ impl Node {
                 return Outcome::NodeFail;
             }
             if body.stage == Stage::Failed {
+                self.counters.local_cert_failures.fetch_add(1, Relaxed);
                 return Outcome::TrxFail;
             }
             body.stage = Stage::Replaying;

@@ -12,7 +12,7 @@ use super::duties::Timings;
 use super::service::Job;
 use super::{Counters, Delivered, Engines, Node, Pending, Phase, Setup, Shared, lock};
 use crate::closed::ClosedTables;
-use crate::database::Database;
+use crate::database::{Database, Level};
 use crate::ddl_marks::{MARKS_FILE, Mark, Marks, Progress};
 use crate::flow::Flow;
 use crate::grastate::{GraState, StateFile, ViewState};
@@ -23,6 +23,7 @@ use crate::overflow::QueueFiles;
 use crate::spool::Spooler;
 use crate::streams::Streams;
 use crate::trx::TrxMap;
+use crate::version;
 
 /// The node cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +65,8 @@ impl Node {
         setup: Setup,
         option_text: &str,
     ) -> Result<Arc<Node>, OpenError> {
+        // Before anything may fail.
+        db.log(Level::Note, &format!("dromon {}", version::words()));
         let env = options::Env {
             node_address: setup.address.clone(),
             data_dir: setup.data_dir.to_string_lossy().into_owned(),

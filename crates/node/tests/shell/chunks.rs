@@ -547,6 +547,8 @@ fn it_gives_way_and_its_node_is_cut_off() {
         assert!(end == End::Deadlock || end.is_committed(), "{end:?}");
         world.synced(&db);
         nothing_open(world);
+        let failed = i64::from(!end.is_committed());
+        assert_eq!(db.count("local_cert_failures"), failed, "{end:?}");
         let rows = (db.read(row(700)), db.read(row(1)));
         assert_eq!(rows, (5, i64::from(end.is_committed())), "{end:?}");
     });

@@ -2,8 +2,9 @@
 
 use std::sync::LazyLock;
 
-use dromon_node::cluster::ClusterState;
 use dromon_order::wire::{VERSION_MAX, VERSION_MIN};
+
+use crate::cluster::ClusterState;
 
 static WORDS: LazyLock<String> = LazyLock::new(|| {
     let protocol = match VERSION_MIN == VERSION_MAX {
