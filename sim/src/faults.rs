@@ -346,6 +346,16 @@ pub fn next(rng: &mut Rng, health: Health, aim: &[u64]) -> (Option<Fault>, Durat
     (fault, pause)
 }
 
+/// `one` of `n` is heard and hears nobody, for longer than a cluster may stand still; and the pause after it.
+pub fn deafen(one: usize, n: usize) -> (Option<Fault>, Duration) {
+    let others = (0..n).filter(|b| *b != one);
+    let fault = Fault::Partition {
+        cuts: others.map(|b| (b, one, Cut::Unheard)).collect(),
+        for_: Duration::from_secs(20),
+    };
+    (Some(fault), Duration::from_secs(30))
+}
+
 /// Cuts between nodes: one cut off, two sides, one direction only, a ring in
 /// which everyone sees a majority but not the same one, or some ways at random.
 fn partition(rng: &mut Rng, n: usize) -> Vec<(usize, usize, Cut)> {

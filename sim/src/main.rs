@@ -37,6 +37,9 @@ struct Args {
     /// Members that weigh other than 1 in every run, not only where the seed says so.
     #[arg(long)]
     weights: bool,
+    /// No faults but that the leader hears nobody for 20 seconds, again and again, while it is heard.
+    #[arg(long)]
+    deaf: bool,
     /// Simulated seconds of faults in each run.
     #[arg(long, default_value_t = FAULTS_SECONDS)]
     seconds: u64,
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
             witness: args.nodes.map_or(drawn.witness, |_| args.witness),
             large: args.large,
             weights: args.weights,
+            deaf: args.deaf,
             faults_for: Duration::from_secs(args.seconds),
             plant: args.plant,
             print: args.trace,
@@ -91,11 +95,12 @@ fn main() -> ExitCode {
             }
             println!("seed {seed}: VIOLATION of {violation}");
             println!(
-                "again: dromon-sim --start {seed} --seeds 1 --nodes {}{}{}{} --seconds {} --trace{}",
+                "again: dromon-sim --start {seed} --seeds 1 --nodes {}{}{}{}{} --seconds {} --trace{}",
                 config.nodes,
                 if config.witness { " --witness" } else { "" },
                 if config.large { " --large" } else { "" },
                 if config.weights { " --weights" } else { "" },
+                if config.deaf { " --deaf" } else { "" },
                 args.seconds,
                 args.plant
                     .map(|p| format!(" --plant {p}"))
@@ -108,7 +113,10 @@ fn main() -> ExitCode {
     }
     total.print(began.elapsed());
     // Who asks for another kind of runs, or for less of faults, gets other events.
-    let whole = args.nodes.is_none() && args.plant.is_none() && args.seconds >= FAULTS_SECONDS;
+    let whole = args.nodes.is_none()
+        && args.plant.is_none()
+        && !args.deaf
+        && args.seconds >= FAULTS_SECONDS;
     let lacking = match whole && total.violations == 0 {
         true => total.lacking(),
         false => Vec::new(),

@@ -38,6 +38,9 @@ pub enum Cut {
     Swallow,
     /// Nothing arrives until the cut is healed; then all of it does.
     Stall,
+    /// A firewall swallows what comes to the listener: the sender's connections die, those of the other end stand, and
+    /// what it asks for is answered.
+    Unheard,
 }
 
 /// What happened on the network so far.
@@ -418,13 +421,13 @@ impl State {
         apart(a) || apart(b) || cut((a, b)) || cut((b, a))
     }
 
-    /// Whether a connection that nothing passes has been given up.
+    /// Whether a connection from `a` to `b` that nothing passes has been given up.
     fn silent(&self, a: usize, b: usize) -> bool {
-        let cut = |way| {
+        let cut = |way, hows: &[Cut]| {
             let cut: Option<&CutState> = self.cuts.get(&way);
-            cut.is_some_and(|c| c.how == Cut::Swallow && self.now_us > c.since_us + SILENCE_US)
+            cut.is_some_and(|c| hows.contains(&c.how) && self.now_us > c.since_us + SILENCE_US)
         };
-        cut((a, b)) || cut((b, a))
+        cut((a, b), &[Cut::Swallow, Cut::Unheard]) || cut((b, a), &[Cut::Swallow])
     }
 
     fn unplug(&mut self, slot: usize) {
@@ -513,8 +516,9 @@ impl State {
                 if to == from || to >= self.ports.len() {
                     continue;
                 }
-                let cut =
-                    self.cuts.contains_key(&(from, to)) || self.cuts.contains_key(&(to, from));
+                let back = self.cuts.get(&(to, from));
+                let cut = self.cuts.contains_key(&(from, to))
+                    || back.is_some_and(|c| c.how != Cut::Unheard);
                 let makeable = self.runs(to) && !cut && !self.closed(from, to);
                 let dead = !self.runs(to) || self.closed(from, to) || self.silent(from, to);
                 for lane in Lane::ALL {
@@ -546,9 +550,12 @@ impl State {
         if let Some(cut) = self.cuts.get_mut(&(from, to)) {
             if cut.how == Cut::Stall {
                 cut.held.push(packet);
+                return;
             }
             // Only requests and answers come this far otherwise; they time out.
-            return;
+            if cut.how != Cut::Unheard || !matches!(packet.what, What::Answer { .. }) {
+                return;
+            }
         }
         match packet.what {
             What::Frame {
@@ -650,7 +657,7 @@ impl Network for Port {
         conn.last_due_us = conn.last_due_us.max(due);
         let (due, epoch) = (conn.last_due_us, conn.epoch);
         if let Some(cut) = s.cuts.get_mut(&(self.slot, slot))
-            && cut.how == Cut::Swallow
+            && matches!(cut.how, Cut::Swallow | Cut::Unheard)
         {
             cut.lost = true;
             s.stats.lost += 1;

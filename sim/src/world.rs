@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
 use crate::database::Image;
-use crate::faults::{Fault, Health, next};
+use crate::faults::{Fault, Health, deafen, next};
 use crate::node::{Exit, Picture, Process, history};
 use crate::oracle::{Oracle, Served, Violation};
 use crate::plant::Plant;
@@ -56,6 +56,8 @@ pub struct Config {
     pub large: bool,
     /// Whether members weigh other than 1 even if the seed says otherwise.
     pub weights: bool,
+    /// Whether, instead of other faults, the leader hears nobody now and then.
+    pub deaf: bool,
     /// For how long there are faults, in simulated time.
     pub faults_for: Duration,
     /// The fault to plant, if any.
@@ -88,6 +90,7 @@ impl Config {
             witness: false,
             large: false,
             weights: false,
+            deaf: false,
             faults_for: Duration::from_secs(30),
             plant: None,
             print: false,
@@ -232,7 +235,10 @@ impl World {
             self.aim_at_large(&mut aim);
             if self.now() >= next_fault_us {
                 let health = self.health();
-                let (fault, pause) = next(&mut self.rng, health, wanted);
+                let (fault, pause) = match config.deaf {
+                    true => deafen(self.leader(), health.nodes),
+                    false => next(&mut self.rng, health, wanted),
+                };
                 if let Some(fault) = fault.filter(|f| self.may_be(f)) {
                     self.shared.note(None, format_args!("{fault:?}"));
                     self.inflict(fault);
@@ -746,6 +752,13 @@ impl World {
             }
         }
         false
+    }
+
+    /// Where the newest leader is.
+    fn leader(&self) -> usize {
+        let pictures = self.pictures().into_iter().enumerate();
+        let leads = pictures.filter_map(|(slot, p)| Some((p?.leads?.term, slot)));
+        leads.max().map_or(0, |(_, slot)| slot)
     }
 
     fn watch_elections(&mut self) {

@@ -111,3 +111,19 @@ fn clusters_of_two_and_three_and_seven() {
         assert!(outcome.counts.acked > 50);
     }
 }
+
+/// Those who hear a leader keep faith in it.
+#[test]
+fn a_leader_that_hears_nobody_costs_the_others_an_election() {
+    for (seed, nodes) in [(720, 3), (721, 3), (722, 5), (723, 5)] {
+        let deaf = Config {
+            deaf: true,
+            ..config(seed, nodes, 80)
+        };
+        let outcome = run(deaf);
+        assert_eq!(outcome.violation, None, "{nodes} nodes, seed {seed}");
+        let stood = outcome.standstill;
+        assert!(stood < Duration::from_secs(5), "seed {seed}: {stood:?}");
+        assert!(outcome.counts.partitions >= 3 && outcome.counts.elections >= 4);
+    }
+}

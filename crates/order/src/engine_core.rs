@@ -48,6 +48,8 @@ pub(crate) struct Core {
     confirm: Mutex<Confirm>,
     /// A member has accepted an append.
     accepted: Notify,
+    /// When something of a member came in last.
+    heard: Mutex<BTreeMap<RaftId, Duration>>,
     /// When the node was told that these members' logs went back.
     told_back: Mutex<BTreeMap<RaftId, Duration>>,
     pub reads: Mutex<Vec<PendingRead>>,
@@ -184,6 +186,7 @@ impl Core {
             waiting: Mutex::default(),
             confirm: Mutex::default(),
             accepted: Notify::new(),
+            heard: Mutex::default(),
             told_back: Mutex::default(),
             reads: Mutex::default(),
             reads_wake: Notify::new(),
@@ -382,6 +385,29 @@ impl Core {
             return self.config.lease.saturating_sub(acked.elapsed());
         }
         lock(&self.lease).left(self.now())
+    }
+
+    /// Something of `member` came in.
+    pub fn hears(&self, member: RaftId) {
+        lock(&self.heard).insert(member, self.now());
+    }
+
+    /// Whether nothing of a majority has come in for so long (their engines and nodes say something all the time) that
+    /// this leader is of no use to those who hear it, and its word would only keep them from electing another one.
+    pub fn deaf(&self) -> bool {
+        let patience = self.config.election_max;
+        let (now, heard) = (self.now(), lock(&self.heard));
+        let hears = |id: &RaftId| {
+            let last = heard.get(id).copied().unwrap_or_default();
+            *id == self.id || now < last + patience
+        };
+        let Some(raft) = self.raft() else {
+            return false;
+        };
+        let metrics = raft.metrics();
+        let m = metrics.borrow_watched();
+        let mut configs = m.membership_config.membership().get_joint_config().iter();
+        configs.any(|c| 2 * c.iter().filter(|id| hears(id)).count() <= c.len())
     }
 
     /// Own messages get numbers only while a majority seems to be in reach:
@@ -618,6 +644,7 @@ impl Core {
     /// The members are these now.
     pub fn forget_answers(&self, members: &Members) {
         lock(&self.confirm).retain(members);
+        lock(&self.heard).retain(|id, _| members.is_voter(*id));
     }
 
     /// Announces a vote question; the answer comes out of the receiver.

@@ -9,6 +9,9 @@
 //! What is too long goes by what is on its way ([`SLOWEST`]), and begins anew with
 //! each answer. A way that is only slow must not end sessions: the next one sends
 //! the same again, behind what is still queued of the one before.
+//!
+//! A leader that hears nothing of a majority sends no appends ([`Core::deaf`]): those
+//! who hear it would keep faith in it, and elect nobody who hears them.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -304,6 +307,9 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Session<S> {
                     };
                 }
                 request = next_of(input), if room && input.is_some() => match request {
+                    Some(_) if self.core.lease_left().is_zero() && self.core.deaf() => {
+                        return Some((Err(self.broken("no majority is heard")), None));
+                    }
                     Some(request) => self.make(request),
                     None => self.input = None,
                 },

@@ -46,6 +46,7 @@ pub(crate) async fn route(core: Arc<Core>, raft: Raft, intake: mpsc::Sender<Inta
         match inbound {
             Inbound::Frame { from, lane, body } => match Wire::decode(body) {
                 Ok((incarnation, wire)) if incarnation == core.incarnation() => {
+                    core.hears(from);
                     on_frame(&core, &raft, &intake, &mut followers, from, lane, wire);
                 }
                 // A forced recovery parted us; it must join anew, or we must.

@@ -107,6 +107,68 @@ fn a_leader_that_is_silent_for_more_than_a_second_stays() {
     }
 }
 
+/// A firewall drops what comes to the leader's port, so that it can speak and not hear.
+#[test]
+fn a_leader_that_hears_nobody_is_replaced_and_stays_out_of_the_way() {
+    for seed in 1..=8 {
+        run(async move {
+            let mut w = three(seed).await;
+            let old = w.leader(&[1, 2, 3]).await;
+            let others: Vec<u64> = (1..=3).filter(|id| *id != old).collect();
+            for &id in &others {
+                w.hub.mute(id, old);
+            }
+            // Under way to all, and answered in vain.
+            w.propose(old, 0);
+            let began = Instant::now();
+            let new = w.leader(&others).await;
+            let took = began.elapsed();
+            assert!(took < ms(2800), "seed {seed}: {took:?}");
+            w.propose(others[0], 0);
+            let went_on = |w: &World| {
+                let text = format!("{}:0", others[0]);
+                others.iter().all(|id| w.texts(*id).contains(&text))
+            };
+            w.wait(went_on, "the others go on").await;
+            let term = w.status(new).term;
+            sleep(ms(30_000)).await;
+            assert!(!w.status(old).primary);
+            for &id in &others {
+                let s = w.status(id);
+                assert!(s.primary, "seed {seed}");
+                let led = (s.leader.expect("there is one").0, s.term);
+                assert_eq!(led, (new, term), "seed {seed}");
+            }
+            w.hub.heal();
+            w.wait_primary(&[1, 2, 3]).await;
+            w.wait_delivered(&[1, 2, 3], 2).await;
+            assert_eq!(w.status(old).term, term, "seed {seed}");
+        });
+    }
+}
+
+/// What comes to it is late rather than lost, for less long than elections take.
+#[test]
+fn a_leader_that_hears_the_others_again_in_time_stays() {
+    for seed in 1..=4 {
+        run(async move {
+            let mut w = three(seed).await;
+            let leader = w.leader(&[1, 2, 3]).await;
+            let term = w.status(leader).term;
+            for id in (1..=3).filter(|id| *id != leader) {
+                w.hub.mute(id, leader);
+            }
+            sleep(ms(1500)).await;
+            w.hub.heal();
+            w.wait_primary(&[1, 2, 3]).await;
+            w.propose(leader, 0);
+            w.wait_delivered(&[1, 2, 3], 1).await;
+            assert_eq!(w.leader(&[1, 2, 3]).await, leader, "seed {seed}");
+            assert_eq!(w.status(leader).term, term, "seed {seed}");
+        });
+    }
+}
+
 async fn three(seed: u64) -> World {
     let mut w = World::new(seed);
     w.timings = Some(TIMINGS);

@@ -1,6 +1,7 @@
 //! What a member does beside its transactions: it reports, notices that it has
 //! caught up, and as leader cuts, evicts and admits.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,7 +33,9 @@ const AWAY: Duration = Duration::from_secs(1);
 /// when it was silent for `election_max` (so long its voters keep faith) and
 /// then for a random time between `election_min` and `election_max`. A node
 /// without a lease for `grace` is non-primary; one that hears a majority of
-/// the voters waits longer, as they are about to elect.
+/// the voters waits longer, as they are about to elect; and `grace_led` if it hears
+/// the leader among them, and still the same one: nobody is cut off, but their disks
+/// are late, and as long as an answer may take no other leader is needed.
 ///
 /// Those of one connection stay as they were when it began: engine and node must
 /// go by the same.
@@ -44,6 +47,15 @@ pub(super) struct Timings {
     pub election_max: Duration,
     pub grace: Duration,
     pub grace_in_company: Duration,
+    pub grace_led: Duration,
+}
+
+/// A lease that this node has lost.
+#[derive(Clone, Copy)]
+pub(super) struct LostLease {
+    since: Instant,
+    /// The leader then, and its term.
+    led: Option<(RaftId, u64)>,
 }
 
 impl Timings {
@@ -54,15 +66,18 @@ impl Timings {
     fn of_suspect(suspect: Duration, keepalive: Duration) -> Self {
         let suspect = suspect.max(Duration::from_millis(400));
         let election_min = (suspect / 7).min(Duration::from_secs(3));
+        let lease = election_min * 9 / 10;
         Timings {
             heartbeat: (election_min / 5).min(keepalive),
-            lease: election_min * 9 / 10,
+            lease,
             election_min,
             // Narrow: a second candidate costs nothing, as a voter changes over
             // to the one with the higher id in the same term.
             election_max: election_min * 5 / 4,
             grace: election_min * 2,
             grace_in_company: election_min * 3,
+            // With the lease that is `suspect`, but for a very long one.
+            grace_led: election_min * 7 - lease,
         }
     }
 
@@ -72,10 +87,25 @@ impl Timings {
         suspect.max(self.lease + self.grace_in_company)
     }
 
-    /// Whether a node that lost its lease so long ago is non-primary.
-    fn is_over(&self, lost: Duration, hears_majority: impl FnOnce() -> bool) -> bool {
-        lost >= self.grace_in_company || lost >= self.grace && !hears_majority()
+    /// Whether a node that lost its lease so long ago is non-primary. `company`: whom it hears.
+    fn is_over(&self, lost: Duration, company: impl FnOnce() -> Company) -> bool {
+        lost >= self.grace
+            && match company() {
+                Company::None => true,
+                Company::Majority => lost >= self.grace_in_company,
+                Company::Led => lost >= self.grace_led,
+            }
     }
+}
+
+/// Of whom a node without a lease has reports.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Company {
+    /// Not of a majority of the voters.
+    None,
+    Majority,
+    /// Of a majority, and of the leader that it had with the lease and still has.
+    Led,
 }
 
 /// The node as its order sees it.
@@ -154,20 +184,21 @@ impl Node {
     /// machine) is waited out: nothing unsafe can be acknowledged meanwhile,
     /// since only a majority acknowledges.
     fn status_changed(&self, status: &OrderStatus) {
-        let lost_for = {
-            let mut since = lock(&self.primary_lost);
+        let lost = {
+            let mut lost = lock(&self.primary_lost);
             if status.primary {
-                *since = None;
-                None
+                *lost = None;
             } else {
-                Some(since.get_or_insert_with(Instant::now).elapsed())
+                lost.get_or_insert_with(|| LostLease {
+                    since: Instant::now(),
+                    led: led_by(status),
+                });
             }
+            *lost
         };
+        let lost_for = lost.map(|lost| lost.since.elapsed());
         let flip = match (self.phase(), lost_for) {
-            (Phase::Joined, Some(lost)) => {
-                let timings = self.timings();
-                timings.is_over(lost, || self.hears_majority(status, timings.election_min))
-            }
+            (Phase::Joined, Some(lost)) => self.timings().is_over(lost, || self.company(status)),
             (Phase::NonPrimary, None) => true,
             _ => false,
         };
@@ -231,21 +262,30 @@ impl Node {
         ));
     }
 
-    /// Whether reports of a majority of the voters came within `fresh`.
-    fn hears_majority(&self, status: &OrderStatus, fresh: Duration) -> bool {
+    /// Whose reports came within the time of an election.
+    fn company(&self, status: &OrderStatus) -> Company {
         let Some(view) = self.shared().view.clone() else {
-            return false;
+            return Company::None;
         };
-        let heard = |id: &&RaftId| {
-            let member = view.members.iter().find(|m| m.raft_id == **id);
+        let fresh = self.timings().election_min;
+        let heard = |id: &RaftId| {
+            let member = view.members.iter().find(|m| m.raft_id == *id);
             let silent = member.and_then(|m| self.flow.silent(&m.uuid));
-            **id == status.id || silent.is_some_and(|s| s < fresh)
+            *id == status.id || silent.is_some_and(|s| s < fresh)
         };
+        let majority =
+            |ids: &BTreeSet<RaftId>| 2 * ids.iter().filter(|id| heard(id)).count() > ids.len();
         let configs = &status.members.configs;
-        !configs.is_empty()
-            && configs
-                .iter()
-                .all(|voters| 2 * voters.iter().filter(heard).count() > voters.len())
+        if configs.is_empty() || !configs.iter().all(majority) {
+            return Company::None;
+        }
+        let led = lock(&self.primary_lost).and_then(|lost| lost.led);
+        // An engine that failed leads nobody and follows nobody.
+        let stays = status.failed.is_none() && led_by(status) == led;
+        match led {
+            Some((leader, _)) if stays && heard(&leader) => Company::Led,
+            _ => Company::Majority,
+        }
     }
 
     /// On the engine's thread.
@@ -563,11 +603,46 @@ impl Node {
     /// The lease is lost and stays lost: clients are refused.
     pub(super) fn lost_primary(&self) {
         let Some(order) = self.order() else { return };
-        if self.goes_non_primary(|phase| phase == Phase::Joined && !order.status().primary) {
-            self.note(
+        let status = order.status();
+        // Heartbeats are answered when what was sent before them is stored.
+        let unstored =
+            self.company(&status) == Company::Led && status.last.index > status.committed;
+        if !self.goes_non_primary(|phase| phase == Phase::Joined && !order.status().primary) {
+            return;
+        }
+        match unstored {
+            true => self.warn(&format!(
+                "a majority is heard, but does not store: the disks of its logs hang, or take longer than evs.suspect_timeout \
+                 allows ({}). This node is non-primary, refuses writes and current reads, and comes back by itself when a \
+                 majority stores again",
+                self.who_stores_not(&status)
+            )),
+            false => self.note(
                 "this node has lost contact with the majority: it is non-primary, refuses writes and current \
                  reads, and comes back by itself when the majority can be reached again",
-            );
+            ),
+        }
+    }
+
+    /// Whose disk is late, as far as it is known here.
+    fn who_stores_not(&self, status: &OrderStatus) -> String {
+        if status.durable < status.last.index {
+            return "this node's is one of them".to_owned();
+        }
+        let shared = self.shared();
+        let members = shared.view.iter().flat_map(|v| &v.members);
+        let lacks = |id: &RaftId| {
+            let peer = status.peers.get(id);
+            peer.is_some_and(|p| p.matched < status.last.index)
+        };
+        let names: Vec<&str> = members
+            .filter(|m| status.members.is_voter(m.raft_id) && lacks(&m.raft_id))
+            .map(|m| m.name.as_str())
+            .collect();
+        match (names.is_empty(), status.leader.as_ref()) {
+            (false, _) => format!("they are behind: {}", names.join(", ")),
+            (true, Some((_, addr))) => format!("the leader at {addr} knows whose"),
+            (true, None) => "whose is not known here".to_owned(),
         }
     }
 
@@ -615,6 +690,12 @@ impl Node {
             self.shared().rejoin_asked = None;
         }
     }
+}
+
+/// The leader that this node knows, and its term.
+fn led_by(status: &OrderStatus) -> Option<(RaftId, u64)> {
+    let (leader, _) = status.leader.as_ref()?;
+    Some((*leader, status.term))
 }
 
 #[cfg(test)]
@@ -675,8 +756,19 @@ mod tests {
     fn who_hears_a_majority_waits_longer() {
         let t = default_timings();
         assert!(!t.is_over(t.grace - Duration::from_millis(1), || unreachable!()));
-        assert!(t.is_over(t.grace, || false));
-        assert!(!t.is_over(t.grace, || true));
-        assert!(t.is_over(t.grace_in_company, || true));
+        assert!(t.is_over(t.grace, || Company::None));
+        assert!(!t.is_over(t.grace, || Company::Majority));
+        assert!(t.is_over(t.grace_in_company, || Company::Majority));
+    }
+
+    #[test]
+    fn who_hears_its_leader_waits_until_a_silent_one_would_be_evicted() {
+        let t = default_timings();
+        assert!(t.is_over(t.grace_in_company, || Company::None));
+        assert!(!t.is_over(t.grace_in_company, || Company::Led));
+        assert!(t.is_over(t.grace_led, || Company::Led));
+        let all = t.lease + t.grace_led;
+        let suspect = Duration::from_secs(5);
+        assert!(all <= suspect && all > suspect * 9 / 10, "{all:?}");
     }
 }

@@ -726,7 +726,7 @@ pub struct Node {
     weighing_told: Mutex<Weighing>,
     /// When this node last told the others what it weighs.
     weight_told: Mutex<Option<Instant>>,
-    primary_lost: Mutex<Option<Instant>>,
+    primary_lost: Mutex<Option<duties::LostLease>>,
     /// Those of the newest connection.
     timings: Mutex<duties::Timings>,
     sought: Mutex<Option<Instant>>,

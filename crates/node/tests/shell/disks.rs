@@ -94,6 +94,60 @@ fn what_a_disk_that_hung_brings_late_is_applied_once() {
     });
 }
 
+/// All hear one another, and the one log without which there is no majority stores nothing for a while.
+#[test]
+fn a_disk_that_is_late_costs_no_primary_component_and_is_named_when_it_is_too_late() {
+    let options = "evs.suspect_timeout=PT5S;evs.inactive_timeout=PT30S";
+    run(2, options, LIMIT, |world| {
+        let at = world.leader(&world.db(1));
+        let (leads, follows) = (world.db(at), world.db(3 - at));
+        let writes = || {
+            let db = leads.clone();
+            std::thread::spawn(move || db.increment(row(1)))
+        };
+        world.settle();
+        world.net.hang_log(&follows.addr);
+        let written = writes();
+        let since = Instant::now();
+        world.until("the lease is over", || {
+            since.elapsed() > Duration::from_secs(1)
+        });
+        while since.elapsed() < Duration::from_millis(3500) {
+            for db in [&leads, &follows] {
+                assert_eq!(db.node().phase(), Phase::Joined, "{:?}", since.elapsed());
+                let (outcome, _) = db.node().sync_wait(Duration::from_millis(100));
+                assert_ne!(outcome, Outcome::Ok, "nobody has confirmed it");
+            }
+        }
+        world.net.mend_log(&follows.addr);
+        assert!(written.join().expect("it ends").is_committed());
+        world.settle();
+        assert_eq!(world.report.times(&leads.name, "non-primary"), 0);
+
+        world.net.hang_log(&follows.addr);
+        let written = writes();
+        world.until("both are non-primary", || {
+            let lost = |db: &Db| db.node().phase() == Phase::NonPrimary;
+            lost(&leads) && lost(&follows)
+        });
+        assert_eq!(written.join().expect("it ends"), End::Unknown);
+        let named = format!("they are behind: {})", follows.name);
+        for (db, who) in [
+            (&leads, named.as_str()),
+            (&follows, "this node's is one of them)"),
+        ] {
+            let what = "a majority is heard, but does not store";
+            for says in [what, who] {
+                assert_eq!(world.report.times(&db.name, says), 1, "{says}");
+            }
+        }
+        world.net.mend_log(&follows.addr);
+        world.synced(&leads);
+        world.synced(&follows);
+        assert!(leads.increment(row(2)).is_committed());
+    });
+}
+
 /// The disk of the leader, or of another node, fails.
 fn fails(leader: bool) {
     run(3, HANGS, LIMIT, move |world| {
