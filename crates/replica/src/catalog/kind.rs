@@ -66,6 +66,21 @@ pub(super) fn column_type(kind: &str, octets: Option<u64>) -> Option<ColumnType>
     })
 }
 
+/// Digits of a FLOAT(M,D) or a DOUBLE(M,D), from COLUMN_TYPE.
+pub(super) fn digits(kind: &str) -> Option<(u8, u8)> {
+    let mut names = ["float(", "double("].iter();
+    let (inner, _) = names
+        .find_map(|name| kind.strip_prefix(name))?
+        .split_once(')')?;
+    let (all, behind) = inner.split_once(',')?;
+    Some((all.trim().parse().ok()?, behind.trim().parse().ok()?))
+}
+
+/// A power of ten, as exact as a double can be.
+fn ten(exponent: u8) -> f64 {
+    format!("1e{exponent}").parse().unwrap_or(f64::INFINITY)
+}
+
 /// Most bytes of a text or a BLOB of this type.
 fn room(kind: ColumnType) -> Option<u64> {
     match kind {
@@ -125,6 +140,23 @@ impl ColumnInfo {
             ) => room(from) <= room(to),
             _ => from == to,
         }
+    }
+
+    /// Whether a FLOAT or a DOUBLE stores this number as it is, if a statement says it. One with digits rounds, without
+    /// a word, and refuses what is then too large: of a FLOAT(8,2) 1000000, which an event of rows brings, as the
+    /// source rounded 999999.99 and made a FLOAT of it.
+    pub(crate) fn keeps(&self, n: f64) -> bool {
+        let Some((all, behind)) = self.digits else {
+            return true;
+        };
+        let (most, part) = (ten(all.saturating_sub(behind)), ten(behind));
+        let rounded = n.floor() + ((n - n.floor()) * part).round_ties_even() / part;
+        // By their bits: -0 becomes 0.
+        let same = match self.stored {
+            Some(ColumnType::Float) => (rounded as f32).to_bits() == (n as f32).to_bits(),
+            _ => rounded.to_bits() == n.to_bits(),
+        };
+        same && rounded.abs() <= most - 1.0 / part
     }
 }
 
@@ -274,6 +306,15 @@ mod tests {
         }
         for (from, to) in narrower {
             assert!(!holds(from, to, Some("latin1")), "{from:?} {to:?}");
+        }
+    }
+
+    #[test]
+    fn digits_of_numbers() {
+        assert_eq!(digits("float(8,2)"), Some((8, 2)));
+        assert_eq!(digits("double(10,2) unsigned zerofill"), Some((10, 2)));
+        for none in ["float", "double unsigned", "decimal(10,2)", "int(11)"] {
+            assert_eq!(digits(none), None, "{none}");
         }
     }
 

@@ -15,10 +15,10 @@ use dromon_binlog::{Cell, Change, ColumnType, Gtid, Value};
 
 use super::compare::{Compare, is_set, put_before, put_column};
 use super::rows::Cells;
-use super::writer::{Writer, compared, put_cell};
+use super::writer::{Writer, compared, put_cell, put_stored};
 use super::{Expect, note};
 use crate::catalog::TableInfo;
-use crate::value::{Text, Unfit, put_name};
+use crate::value::{Unfit, put_name};
 
 /// Fewer rows are not worth the two temporary tables that the target makes for it.
 const LEAST: usize = 24;
@@ -221,8 +221,7 @@ pub(super) fn write(
                 text.push(b',');
             }
             for n in &columns {
-                let unsigned = table.columns[*n].unsigned;
-                put_cell(&mut text, types[*n], after[*n], unsigned, Text::Stored)?;
+                put_stored(&mut text, table, types, *n, after[*n])?;
                 text.push(b',');
             }
             for n in &compared_too {
@@ -410,6 +409,7 @@ mod tests {
             charset: None,
             collation: None,
             short_year: false,
+            digits: None,
             padded: None,
             on_update: false,
             auto_increment: false,

@@ -16,9 +16,17 @@ fn of(kind: u8, meta: &[u8], bytes: &[u8]) -> Vec<Raw> {
 
 /// The step that comes of it where the column is of the type `stored`.
 fn made(statement: Vec<Raw>, stored: ColumnType, charset: Option<&str>) -> String {
+    made_in(statement, |column| {
+        column.stored = Some(stored);
+        column.charset = charset.map(str::to_owned);
+    })
+}
+
+/// The same of any column.
+fn made_in(statement: Vec<Raw>, change: impl FnOnce(&mut ColumnInfo)) -> String {
     let mut info = table("plain");
-    info.columns[1].stored = Some(stored);
-    info.columns[1].charset = charset.map(str::to_owned);
+    info.columns[1].charset = None;
+    change(&mut info.columns[1]);
     let mut unit = unit(vec![statement]);
     unit.tables = Arc::new(Tables::of([(TableName::new("d", "plain"), info)]));
     let ops = steps_of(&unit, Style::Folded, &Filter::default(), Compare::Changed);
@@ -79,4 +87,38 @@ fn of_another_type_by_binlog() {
         let insert = format!("INSERT INTO `d`.`plain`(`id`,`v`)VALUES(1,{wanted}) -- 1");
         assert_eq!(text, insert, "{stored:?}");
     }
+}
+
+/// A literal is rounded to the digits that a column has; where that makes another number of it, the event brings it.
+#[test]
+fn of_numbers_with_digits() {
+    let made = |stored, digits, bytes: &[u8]| {
+        let statement = match stored {
+            ColumnType::Float => of(4, &[4], bytes),
+            _ => of(5, &[8], bytes),
+        };
+        let text = made_in(statement, |column| {
+            (column.stored, column.digits) = (Some(stored), digits);
+        });
+        let values = text.strip_prefix("INSERT INTO `d`.`plain`(`id`,`v`)VALUES(1,");
+        match values.and_then(|rest| rest.strip_suffix(") -- 1")) {
+            Some(value) => value.to_owned(),
+            None => text,
+        }
+    };
+    let float = |digits, n: f32| made(ColumnType::Float, digits, &n.to_le_bytes());
+    let double = |digits, n: f64| made(ColumnType::Double, digits, &n.to_le_bytes());
+    let binlog = "BINLOG d.plain 0-1-1";
+    // What 999999.99 became on the source.
+    assert_eq!(float(Some((8, 2)), 1e6), binlog);
+    assert_eq!(float(None, 1e6), "1e6");
+    assert_eq!(float(Some((8, 2)), 0.1), "1.0000000149011612e-1");
+    assert_eq!(float(Some((8, 2)), -12345.67), "-1.2345669921875e4");
+    assert_eq!(float(Some((7, 3)), 1.0005), binlog);
+    assert_eq!(double(Some((10, 2)), 99_999_999.99), "9.999999999e7");
+    assert_eq!(double(Some((10, 2)), -1e8), binlog);
+    assert_eq!(double(Some((10, 2)), 1.2345), binlog);
+    assert_eq!(double(None, 1.2345), "1.2345e0");
+    assert_eq!(double(Some((255, 30)), 1e220), "1e220");
+    assert_eq!(double(Some((255, 30)), 1e230), binlog);
 }
