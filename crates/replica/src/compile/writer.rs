@@ -430,6 +430,17 @@ pub(super) fn put_stored(
         if real.is_some_and(|n| !column.keeps(n)) {
             return Err(Unfit);
         }
+        let is_minus_zero = real.is_some_and(|n| n == 0.0 && n.is_sign_negative());
+        match (is_minus_zero, types[n]) {
+            // Nothing that a statement can say is one to a DOUBLE; what is changed to it would count as no change.
+            (true, ColumnType::Double) => return Err(Unfit),
+            // -0 itself would be stored as 0. This is too small for a FLOAT, and keeps its sign.
+            (true, _) if column.stored != Some(ColumnType::Double) => {
+                out.extend_from_slice(b"-1e-60");
+                return Ok(());
+            }
+            _ => {}
+        }
     }
     put_cell(out, types[n], cell, column.unsigned, Text::Stored)
 }

@@ -155,7 +155,7 @@ impl Dice {
             (
                 "f",
                 self.one(&[
-                    "0.1", "-1e30", "3.4e38", "1e-40", "16777217", "NULL", "-0e0",
+                    "0.1", "-1e30", "3.4e38", "1e-40", "16777217", "NULL", "-0e0", "-1e-60",
                 ]),
             ),
             // The first is then above what a literal may say.

@@ -122,3 +122,26 @@ fn of_numbers_with_digits() {
     assert_eq!(double(Some((255, 30)), 1e220), "1e220");
     assert_eq!(double(Some((255, 30)), 1e230), binlog);
 }
+
+/// A literal of -0 would be stored as 0.
+#[test]
+fn of_minus_zero() {
+    let made = |bytes: &[u8], stored| {
+        let statement = match bytes.len() {
+            4 => of(4, &[4], bytes),
+            _ => of(5, &[8], bytes),
+        };
+        made_in(statement, |column| column.stored = Some(stored))
+    };
+    let float = (-0f32).to_le_bytes();
+    let says = |text: &str, value: &str| text.contains(&format!("VALUES(1,{value})"));
+    let text = made(&float, ColumnType::Float);
+    assert!(says(&text, "-1e-60"), "{text}");
+    // There it would be another number.
+    let text = made(&float, ColumnType::Double);
+    assert!(says(&text, "-0e0"), "{text}");
+    let text = made(&(-0f64).to_le_bytes(), ColumnType::Double);
+    assert_eq!(text, "BINLOG d.plain 0-1-1");
+    let text = made(&0f64.to_le_bytes(), ColumnType::Double);
+    assert!(says(&text, "0e0"), "{text}");
+}
