@@ -142,6 +142,20 @@ impl ColumnInfo {
         }
     }
 
+    /// Whether the bytes of texts in this character set are the same characters in its own. Nobody converts them.
+    pub(crate) fn reads(&self, from: &str) -> bool {
+        let Some(to) = &self.charset else {
+            // They are bytes here, or no texts.
+            return true;
+        };
+        match (from, to.as_str()) {
+            ("binary", _) | ("utf8" | "utf8mb3", "utf8" | "utf8mb3" | "utf8mb4") => true,
+            ("ucs2", "utf16") => true,
+            ("ascii", to) => !["ucs2", "utf16", "utf16le", "utf32", "swe7"].contains(&to),
+            (from, to) => from == to,
+        }
+    }
+
     /// Whether a FLOAT or a DOUBLE stores this number as it is, if a statement says it. One with digits rounds, without
     /// a word, and refuses what is then too large: of a FLOAT(8,2) 1000000, which an event of rows brings, as the
     /// source rounded 999999.99 and made a FLOAT of it.
@@ -316,6 +330,38 @@ mod tests {
         for none in ["float", "double unsigned", "decimal(10,2)", "int(11)"] {
             assert_eq!(digits(none), None, "{none}");
         }
+    }
+
+    #[test]
+    fn characters_of_texts() {
+        let reads = |from: &str, to: Option<&str>| {
+            let mut column = crate::compile::tests::table("t").columns[0].clone();
+            column.charset = to.map(str::to_owned);
+            column.reads(from)
+        };
+        let same = [
+            ("latin1", "latin1"),
+            ("utf8mb3", "utf8mb4"),
+            ("utf8", "utf8mb3"),
+            ("ascii", "latin1"),
+            ("ascii", "utf8mb4"),
+            ("ucs2", "utf16"),
+            ("binary", "latin1"),
+        ];
+        for (from, to) in same {
+            assert!(reads(from, Some(to)), "{from} {to}");
+        }
+        for (from, to) in [
+            ("utf8mb4", "latin1"),
+            ("latin1", "utf8mb4"),
+            ("utf8mb4", "utf8mb3"),
+            ("latin1", "ascii"),
+            ("ascii", "utf16"),
+            ("ascii", "swe7"),
+        ] {
+            assert!(!reads(from, Some(to)), "{from} {to}");
+        }
+        assert!(reads("utf8mb4", None));
     }
 
     #[test]

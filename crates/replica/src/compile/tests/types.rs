@@ -145,3 +145,60 @@ fn of_minus_zero() {
     let text = made(&0f64.to_le_bytes(), ColumnType::Double);
     assert!(says(&text, "0e0"), "{text}");
 }
+
+/// Its bytes would be other characters, whichever way they come.
+#[test]
+fn of_another_character_set() {
+    let collations = Collations::of([
+        (8, "latin1_swedish_ci".into(), "latin1".into()),
+        (45, "utf8mb4_general_ci".into(), "utf8mb4".into()),
+        (63, "binary".into(), "binary".into()),
+    ]);
+    let filter = Filter::default();
+    let made = |said: &[u8], charset: Option<&str>, plain| {
+        let mut statement = of(15, &[20, 0], b"\x02\xc3\xa9");
+        let map = [&statement[0][19..], said].concat();
+        statement[0] = event(19, &map);
+        let mut info = table("plain");
+        info.plain = plain;
+        info.columns[1].charset = charset.map(str::to_owned);
+        let mut unit = unit(vec![statement]);
+        unit.tables = Arc::new(Tables::of([(TableName::new("d", "plain"), info)]));
+        let options = Options {
+            style: Style::Folded,
+            filter: &filter,
+            compare: Compare::Changed,
+            packet_max: 1 << 20,
+            longest: 16 << 20,
+            collations: &collations,
+            whole: false,
+            events: true,
+            computed: false,
+        };
+        compile(&unit, &options).map_err(|error| error.to_string())
+    };
+    for plain in [true, false] {
+        for (said, charset) in [
+            (&[2, 1, 45][..], "latin1"),
+            (&[3, 1, 45], "latin1"),
+            (&[2, 1, 8], "utf8mb4"),
+        ] {
+            let why = made(said, Some(charset), plain).expect_err("other characters");
+            assert!(
+                why.starts_with("0-1-1 ") && why.contains("column v of d.plain is in "),
+                "{why}"
+            );
+        }
+        for (said, charset) in [
+            (&[2, 1, 45][..], Some("utf8mb4")),
+            (&[2, 1, 45], None),
+            (&[2, 1, 63], Some("latin1")),
+            // Not known here.
+            (&[2, 1, 99], Some("latin1")),
+            // The source says nothing of it.
+            (&[], Some("latin1")),
+        ] {
+            assert!(made(said, charset, plain).is_ok(), "{said:?} {charset:?}");
+        }
+    }
+}
