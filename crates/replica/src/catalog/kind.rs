@@ -66,6 +66,21 @@ pub(super) fn column_type(kind: &str, octets: Option<u64>) -> Option<ColumnType>
     })
 }
 
+/// Digits of a FLOAT(M,D) or a DOUBLE(M,D), from COLUMN_TYPE.
+pub(super) fn digits(kind: &str) -> Option<(u8, u8)> {
+    let mut names = ["float(", "double("].iter();
+    let (inner, _) = names
+        .find_map(|name| kind.strip_prefix(name))?
+        .split_once(')')?;
+    let (all, behind) = inner.split_once(',')?;
+    Some((all.trim().parse().ok()?, behind.trim().parse().ok()?))
+}
+
+/// A power of ten, as exact as a double can be.
+fn ten(exponent: u8) -> f64 {
+    format!("1e{exponent}").parse().unwrap_or(f64::INFINITY)
+}
+
 /// Most bytes of a text or a BLOB of this type.
 fn room(kind: ColumnType) -> Option<u64> {
     match kind {
@@ -125,6 +140,37 @@ impl ColumnInfo {
             ) => room(from) <= room(to),
             _ => from == to,
         }
+    }
+
+    /// Whether the bytes of texts in this character set are the same characters in its own. Nobody converts them.
+    pub(crate) fn reads(&self, from: &str) -> bool {
+        let Some(to) = &self.charset else {
+            // They are bytes here, or no texts.
+            return true;
+        };
+        match (from, to.as_str()) {
+            ("binary", _) | ("utf8" | "utf8mb3", "utf8" | "utf8mb3" | "utf8mb4") => true,
+            ("ucs2", "utf16") => true,
+            ("ascii", to) => !["ucs2", "utf16", "utf16le", "utf32", "swe7"].contains(&to),
+            (from, to) => from == to,
+        }
+    }
+
+    /// Whether a FLOAT or a DOUBLE stores this number as it is, if a statement says it. One with digits rounds, without
+    /// a word, and refuses what is then too large: of a FLOAT(8,2) 1000000, which an event of rows brings, as the
+    /// source rounded 999999.99 and made a FLOAT of it.
+    pub(crate) fn keeps(&self, n: f64) -> bool {
+        let Some((all, behind)) = self.digits else {
+            return true;
+        };
+        let (most, part) = (ten(all.saturating_sub(behind)), ten(behind));
+        let rounded = n.floor() + ((n - n.floor()) * part).round_ties_even() / part;
+        // By their bits: -0 becomes 0.
+        let same = match self.stored {
+            Some(ColumnType::Float) => (rounded as f32).to_bits() == (n as f32).to_bits(),
+            _ => rounded.to_bits() == n.to_bits(),
+        };
+        same && rounded.abs() <= most - 1.0 / part
     }
 }
 
@@ -275,6 +321,47 @@ mod tests {
         for (from, to) in narrower {
             assert!(!holds(from, to, Some("latin1")), "{from:?} {to:?}");
         }
+    }
+
+    #[test]
+    fn digits_of_numbers() {
+        assert_eq!(digits("float(8,2)"), Some((8, 2)));
+        assert_eq!(digits("double(10,2) unsigned zerofill"), Some((10, 2)));
+        for none in ["float", "double unsigned", "decimal(10,2)", "int(11)"] {
+            assert_eq!(digits(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn characters_of_texts() {
+        let reads = |from: &str, to: Option<&str>| {
+            let mut column = crate::compile::tests::table("t").columns[0].clone();
+            column.charset = to.map(str::to_owned);
+            column.reads(from)
+        };
+        let same = [
+            ("latin1", "latin1"),
+            ("utf8mb3", "utf8mb4"),
+            ("utf8", "utf8mb3"),
+            ("ascii", "latin1"),
+            ("ascii", "utf8mb4"),
+            ("ucs2", "utf16"),
+            ("binary", "latin1"),
+        ];
+        for (from, to) in same {
+            assert!(reads(from, Some(to)), "{from} {to}");
+        }
+        for (from, to) in [
+            ("utf8mb4", "latin1"),
+            ("latin1", "utf8mb4"),
+            ("utf8mb4", "utf8mb3"),
+            ("latin1", "ascii"),
+            ("ascii", "utf16"),
+            ("ascii", "swe7"),
+        ] {
+            assert!(!reads(from, Some(to)), "{from} {to}");
+        }
+        assert!(reads("utf8mb4", None));
     }
 
     #[test]

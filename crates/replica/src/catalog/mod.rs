@@ -41,6 +41,8 @@ pub struct ColumnInfo {
     pub auto_increment: bool,
     /// How its values look in a row; `None`: not known.
     pub stored: Option<ColumnType>,
+    /// Digits of a FLOAT or DOUBLE, in all and behind the point, if it has some: it rounds to them.
+    pub digits: Option<(u8, u8)>,
 }
 
 /// A table, as statements need it.

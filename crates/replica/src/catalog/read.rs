@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dromon_binlog::hints::{Action, Catalog, Column, ForeignKey, KeyPart, TableName, TableSchema};
 
 use super::formula::{Formula, Formulas};
-use super::kind::column_type;
+use super::kind::{column_type, digits};
 use super::{ColumnInfo, TableInfo, Tables, Touched};
 use crate::client::{Client, ClientError};
 use crate::value::{put_name, put_text};
@@ -242,6 +242,7 @@ impl Known {
                 on_update: extra.contains("on update"),
                 auto_increment: extra.contains("auto_increment"),
                 stored: column_type(&kind, octets),
+                digits: digits(&kind),
             };
             let column = Column {
                 name,
@@ -756,6 +757,33 @@ mod tests {
         });
         let set = sets.last().expect("it ends");
         set.barrier().cloned()
+    }
+
+    /// Digits of a number, which it rounds to.
+    #[test]
+    fn columns_with_digits() {
+        let of = |kind: &'static str| {
+            let fake = Fake::new(move |text| {
+                let row = |cells: &[&str]| Reply::Row(cells.iter().map(|c| (*c).into()).collect());
+                Some(match text {
+                    _ if text.contains("FROM information_schema.TABLES ") => {
+                        row(&["shop", "t", "BASE TABLE", "InnoDB"])
+                    }
+                    _ if text.contains("FROM information_schema.COLUMNS ") => {
+                        row(&["shop", "t", "a", kind, "", "", "", "NEVER", ""])
+                    }
+                    _ if text.starts_with("SELECT") => Reply::Nothing,
+                    _ => return None,
+                })
+            });
+            let mut client = Client::connect(&fake.account()).expect("a target");
+            let mut known = Known::default();
+            known.load(&mut client, Scope::All).expect("answers");
+            let tables = known.prepare();
+            let columns = &tables.find(b"shop", b"t").expect("a table").columns;
+            columns[0].digits
+        };
+        assert_eq!((of("float(8,2)"), of("float")), (Some((8, 2)), None));
     }
 
     /// What EXTRA says of a column.

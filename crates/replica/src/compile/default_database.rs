@@ -1,4 +1,4 @@
-//! Statements that ask for their default database. Without I/O.
+//! Statements that ask for their default database, or may name something in it. Without I/O.
 //!
 //! What is only defined asks for nothing yet: whoever calls a procedure, or reads a view, has the database of his
 //! own, or of that, on either side.
@@ -97,6 +97,68 @@ pub(crate) fn asks(text: &[u8], wording: Wording) -> Asks {
     }
 }
 
+/// Whether a statement on tables that it names with their databases may name something else without one: a table
+/// that it reads or is made like, a sequence, a function. Of a query it is not looked at what it reads and calls.
+pub(crate) fn may_name_others(text: &[u8], wording: Wording) -> bool {
+    const ANY: [&str; 8] = [
+        "SELECT", "LIKE", "UNION", "NEXTVAL", "LASTVAL", "SETVAL", "VALUE", "SET",
+    ];
+    let mut parts = Parts::new(text, wording);
+    let loads = parts.pass(&["LOAD"]);
+    let mut computes = false;
+    let mut before = Part::Sign(b' ');
+    loop {
+        let (part, from) = match parts.next() {
+            Ok(Some(found)) => found,
+            Ok(None) => return false,
+            Err(()) => {
+                let rest = &text[parts.at..];
+                let has = |word: &str| {
+                    let mut all = rest.windows(word.len());
+                    all.any(|some| some.eq_ignore_ascii_case(word.as_bytes()))
+                };
+                return computes || ANY.into_iter().any(has);
+            }
+        };
+        // Behind a dot every word is a name.
+        let is_name = before == Part::Sign(b'.');
+        before = part;
+        if computes && part == Part::Sign(b'(') {
+            return true;
+        }
+        if part != Part::Word || is_name {
+            continue;
+        }
+        let found = &text[from..parts.at];
+        let is = |words: &[&str]| {
+            let mut words = words.iter();
+            words.any(|word| found.eq_ignore_ascii_case(word.as_bytes()))
+        };
+        if is(&["CHARACTER"]) && parts.pass(&["SET"]) {
+            continue;
+        }
+        // What tables are merged of, too.
+        let named = is(&["UNION", "NEXTVAL", "LASTVAL", "SETVAL"])
+            || is(&["VALUE"]) && parts.pass(&["FOR"])
+            || is(&["LIKE"]) && is_alone(parts)
+            || computes && is(&["FROM", "JOIN"]);
+        if named {
+            return true;
+        }
+        computes |= is(&["SELECT"]) || loads && is(&["SET"]);
+    }
+}
+
+/// Whether a name comes next, and no name in it: neither a function nor a text.
+fn is_alone(mut parts: Parts<'_>) -> bool {
+    let from = match parts.next() {
+        Ok(Some((Part::Word | Part::Quoted, from))) => from,
+        Ok(_) => return false,
+        Err(()) => return true,
+    };
+    parts.text[from] != b'\'' && !parts.pass_sign(b'.') && !parts.pass_sign(b'(')
+}
+
 /// Why a statement cannot be run where another database is the default one: its client had none.
 pub(super) fn asks_database(
     text: &[u8],
@@ -163,6 +225,47 @@ mod tests {
             "SELECT a.database()",
         ] {
             assert!(!asks_in("", text), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_named_in_the_default_database() {
+        for text in [
+            "CREATE TABLE a.t SELECT * FROM orders",
+            "CREATE TABLE a.t (id INT) AS (SELECT 1 x FROM b.t STRAIGHT_JOIN orders)",
+            "CREATE TABLE a.t AS SELECT f(1)",
+            "CREATE TABLE a.t LIKE orders",
+            "CREATE TABLE a.t (LIKE `orders`)",
+            "CREATE TABLE a.t LIKE/*!50000 orders */",
+            "CREATE TABLE a.t LIKE \"orders\"",
+            "CREATE TABLE a.t (id INT) ENGINE=MERGE UNION=(orders)",
+            "ALTER TABLE a.t ADD b INT DEFAULT NEXT VALUE FOR s",
+            "ALTER TABLE a.t ADD b INT DEFAULT (nextval(s))",
+            "LOAD DATA INFILE 'x' INTO TABLE a.t (b, @c) SET c = f(@c)",
+            r"CREATE TABLE a.t (id INT COMMENT 'it\'s') SELECT * FROM orders",
+        ] {
+            assert!(
+                may_name_others(text.as_bytes(), Wording::default()),
+                "{text}"
+            );
+        }
+        for text in [
+            "CREATE DATABASE d",
+            "CREATE TABLE a.t (id INT, v VARCHAR(9) DEFAULT 'like this', CHECK (v LIKE 'a%'))",
+            "CREATE TABLE a.t (v INT COMMENT 'SELECT', CHECK (v LIKE concat(v, 'a')))",
+            "CREATE TABLE a.t LIKE b.orders",
+            "CREATE TABLE a.t (LIKE `b` . `orders`)",
+            "CREATE TABLE a.`like` (`union` INT)",
+            "CREATE TABLE a.select (id INT)",
+            "CREATE TABLE a.t AS SELECT 1 AS x, 'from (this)' AS y",
+            "ALTER TABLE a.t RENAME TO b.t, ADD KEY (v)",
+            "LOAD DATA INFILE 'x' INTO TABLE a.t CHARACTER SET utf8 (b, c)",
+            r"CREATE TABLE a.t (id INT COMMENT 'it\'s')",
+        ] {
+            assert!(
+                !may_name_others(text.as_bytes(), Wording::default()),
+                "{text}"
+            );
         }
     }
 

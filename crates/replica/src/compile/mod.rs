@@ -42,7 +42,7 @@ use dromon_binlog::{Change, EventError, Gtid};
 use rustc_hash::FxHashSet;
 
 pub use compare::Compare;
-pub(crate) use default_database::{Asks, asks};
+pub(crate) use default_database::{Asks, asks, may_name_others};
 pub use reads::reads;
 pub use rows::compile;
 pub(crate) use rows::{binlog_statement, in_fragments, is_frame, is_place, is_savepoint};

@@ -15,7 +15,7 @@ use super::fold::Fold;
 use super::images::Origin;
 use super::invoker;
 use super::load::Files;
-use super::statement::{Before, cut_off, is_announced, lacks, wording};
+use super::statement::{Before, Collations, cut_off, is_announced, lacks, wording};
 use super::writer::Writer;
 use super::{Compare, CompileError, Note, Op, Options, Style};
 use crate::catalog::{TableInfo, Tables};
@@ -65,6 +65,9 @@ struct Mapped {
     wanted: bool,
     /// A column of numbers that are UNSIGNED on one side only. BINLOG would take one for the other.
     other_sign: Option<String>,
+    /// A column of texts whose character set is another one on the source, and that set. Its bytes would be other
+    /// characters, however they come.
+    other_charset: Option<(String, String)>,
     /// The target may compute something with its rows that goes by the session.
     local: bool,
     /// `None`: rows of it go by BINLOG.
@@ -143,6 +146,21 @@ fn kept(table: &TableInfo, types: &[ColumnType]) -> bool {
     both.all(|(column, kind)| column.generated || column.holds(*kind))
 }
 
+/// The first column of texts whose bytes mean something else here, as far as the source says in which character
+/// set they are.
+fn other_charset(
+    table: &TableInfo,
+    said: Option<&[Option<u64>]>,
+    collations: &Collations,
+) -> Option<(String, String)> {
+    let mut both = table.columns.iter().zip(said?);
+    both.find_map(|(column, number)| {
+        let (_, charset) = collations.find(u32::try_from((*number)?).ok()?)?;
+        let other = !column.generated && !column.reads(charset);
+        other.then(|| (column.name.clone(), charset.clone()))
+    })
+}
+
 fn mapped(
     map: &TableMap<'_>,
     tables: Option<&Tables>,
@@ -150,7 +168,7 @@ fn mapped(
     flavour: dromon_binlog::Flavour,
 ) -> Mapped {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    let mut other_sign = None;
+    let (mut other_sign, mut other_set) = (None, None);
     let found = tables.and_then(|tables| tables.find(map.database, map.table));
     let mut plain = || {
         let table = found?;
@@ -162,6 +180,7 @@ fn mapped(
             && types.iter().all(|t| is_fit(*t))
             && kept(table, &types);
         let said = map.metadata(&types, flavour).ok()?;
+        other_set = other_charset(table, said.collations.as_deref(), options.collations);
         let same = said.names.is_none_or(|names| {
             let mut both = names.iter().zip(&table.columns);
             both.all(|(name, column)| name.eq_ignore_ascii_case(column.name.as_bytes()))
@@ -191,6 +210,7 @@ fn mapped(
         },
         wanted: options.filter.wants(map.database, map.table),
         other_sign,
+        other_charset: other_set,
         local,
         plain,
     }
@@ -305,6 +325,16 @@ fn close<'a>(
         }
         let (map, _) = maps.get(&part.3).ok_or_else(unknown)?;
         if map.wanted {
+            if let Some((column, charset)) = &map.other_charset {
+                return Err(CompileError::Unsupported {
+                    gtid,
+                    what: format!(
+                        "column {column} of {} is in {charset} on the source and in another character set on the target, where its bytes would be \
+                         other characters",
+                        map.name
+                    ),
+                });
+            }
             let (event, before) = (&part.1, part.1.columns);
             all_plain &= map.plain.as_ref().is_some_and(|(table, types)| {
                 let after = match event.change {

@@ -84,7 +84,8 @@ impl Collations {
         }
     }
 
-    fn find(&self, number: u32) -> Option<&(String, String)> {
+    /// A collation and its character set.
+    pub(super) fn find(&self, number: u32) -> Option<&(String, String)> {
         self.names.get(&number)
     }
 

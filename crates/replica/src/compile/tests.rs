@@ -31,6 +31,7 @@ pub(crate) fn table(name: &str) -> TableInfo {
         charset: charset.map(str::to_owned),
         collation: charset.map(|charset| format!("{charset}_bin")),
         short_year: false,
+        digits: None,
         padded: None,
         on_update: false,
         auto_increment: false,

@@ -15,10 +15,10 @@ use dromon_binlog::{Cell, Change, ColumnType, Gtid, Value};
 
 use super::compare::{Compare, is_set, put_before, put_column};
 use super::rows::Cells;
-use super::writer::{Writer, compared, put_cell};
+use super::writer::{Writer, compared, put_cell, put_stored};
 use super::{Expect, note};
 use crate::catalog::TableInfo;
-use crate::value::{Text, Unfit, put_name};
+use crate::value::{Unfit, put_name};
 
 /// Fewer rows are not worth the two temporary tables that the target makes for it.
 const LEAST: usize = 24;
@@ -34,6 +34,9 @@ const MEMORY: usize = 8 << 20;
 /// The same as [`LEAST_COMPARED`] where a TEXT, BLOB or JSON changes: then one of the temporary tables is
 /// one on disk.
 const LEAST_ON_DISK: usize = 64;
+
+/// -0 as a FLOAT has it in a row.
+const MINUS_ZERO: [u8; 4] = (-0f32).to_le_bytes();
 
 /// A row before and after.
 pub(super) type Update<'r, 'a> = (&'r Cells<'a>, &'r Cells<'a>);
@@ -129,10 +132,11 @@ fn exact(
     match types[n] {
         // With the highest bit they are decimals in the list, which are taken for names.
         ColumnType::Bit { .. } | ColumnType::Set { bytes: 8 } => false,
+        // -0 is 0 there, on the way from one temporary table to the other.
+        ColumnType::Float => after[n] != Cell::Bytes(&MINUS_ZERO),
         // 99 is not 1999 there.
         ColumnType::Year => compare == Compare::Key || !table.columns[n].short_year,
         ColumnType::Int { .. }
-        | ColumnType::Float
         | ColumnType::Double
         | ColumnType::Decimal { .. }
         | ColumnType::Date
@@ -221,8 +225,7 @@ pub(super) fn write(
                 text.push(b',');
             }
             for n in &columns {
-                let unsigned = table.columns[*n].unsigned;
-                put_cell(&mut text, types[*n], after[*n], unsigned, Text::Stored)?;
+                put_stored(&mut text, table, types, *n, after[*n])?;
                 text.push(b',');
             }
             for n in &compared_too {
@@ -410,6 +413,7 @@ mod tests {
             charset: None,
             collation: None,
             short_year: false,
+            digits: None,
             padded: None,
             on_update: false,
             auto_increment: false,
@@ -447,6 +451,12 @@ mod tests {
         // A key above the largest signed number.
         let int = ColumnType::Int { bytes: 8 };
         assert!(!is_fit(int, true, &[0; 8], &[1; 8]));
+    }
+
+    #[test]
+    fn minus_zero_goes_by_itself() {
+        let of = |n: f32| is_fit(ColumnType::Float, false, &[0; 4], &n.to_le_bytes());
+        assert!(of(0.0) && of(-0.1) && !of(-0.0));
     }
 
     /// Updates of so many rows from `a` to `b`, but for some to a text of their own, what changes

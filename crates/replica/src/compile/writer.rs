@@ -270,7 +270,7 @@ impl<'o> Writer<'o> {
             }
             put_name(&mut text, column.name.as_bytes());
             text.push(b'=');
-            put_cell(&mut text, types[n], after[n], column.unsigned, Text::Stored)?;
+            put_stored(&mut text, table, types, n, after[n])?;
         }
         text.extend_from_slice(b" WHERE ");
         text.extend_from_slice(&condition);
@@ -369,13 +369,7 @@ fn mending(
             }
             put_name(&mut update, column.name.as_bytes());
             update.push(b'=');
-            put_cell(
-                &mut update,
-                types[n],
-                after[n],
-                column.unsigned,
-                Text::Stored,
-            )?;
+            put_stored(&mut update, table, types, n, after[n])?;
         }
         update.extend_from_slice(b" WHERE ");
         update.extend_from_slice(&condition(image)?);
@@ -418,6 +412,39 @@ pub(super) fn put_cell(
     }
 }
 
+/// The value that a column gets.
+pub(super) fn put_stored(
+    out: &mut Vec<u8>,
+    table: &TableInfo,
+    types: &[ColumnType],
+    n: usize,
+    cell: Cell<'_>,
+) -> Result<(), Unfit> {
+    let column = &table.columns[n];
+    if let Cell::Bytes(bytes) = cell {
+        let real = match types[n] {
+            ColumnType::Float => bytes.try_into().ok().map(f32::from_le_bytes).map(f64::from),
+            ColumnType::Double => bytes.try_into().ok().map(f64::from_le_bytes),
+            _ => None,
+        };
+        if real.is_some_and(|n| !column.keeps(n)) {
+            return Err(Unfit);
+        }
+        let is_minus_zero = real.is_some_and(|n| n == 0.0 && n.is_sign_negative());
+        match (is_minus_zero, types[n]) {
+            // Nothing that a statement can say is one to a DOUBLE; what is changed to it would count as no change.
+            (true, ColumnType::Double) => return Err(Unfit),
+            // -0 itself would be stored as 0. This is too small for a FLOAT, and keeps its sign.
+            (true, _) if column.stored != Some(ColumnType::Double) => {
+                out.extend_from_slice(b"-1e-60");
+                return Ok(());
+            }
+            _ => {}
+        }
+    }
+    put_cell(out, types[n], cell, column.unsigned, Text::Stored)
+}
+
 pub(super) fn put_insert_head(out: &mut Vec<u8>, table: &TableInfo) {
     out.extend_from_slice(&table.quoted);
     out.push(b'(');
@@ -433,16 +460,12 @@ pub(super) fn put_values(
 ) -> Result<(), Unfit> {
     out.push(b'(');
     let mut first = true;
-    for (n, column) in table
-        .columns
-        .iter()
-        .enumerate()
-        .filter(|(_, c)| !c.generated)
-    {
+    let columns = table.columns.iter().enumerate();
+    for (n, _) in columns.filter(|(_, c)| !c.generated) {
         if !std::mem::take(&mut first) {
             out.push(b',');
         }
-        put_cell(out, types[n], image[n], column.unsigned, Text::Stored)?;
+        put_stored(out, table, types, n, image[n])?;
     }
     out.push(b')');
     Ok(())

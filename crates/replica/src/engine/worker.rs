@@ -26,7 +26,7 @@ use crate::ahead::SLOTS;
 use crate::client::{ClientError, Result as Answer};
 use crate::compile::{
     Asks, Collations, Expect, Load, Note, Op, Options, Style, asks, binlog_statement, compile,
-    in_fragments,
+    in_fragments, may_name_others,
 };
 use crate::engine::Progress;
 use crate::names::is_qualified;
@@ -41,9 +41,11 @@ const INTERRUPTED: u16 = 1317;
 const TRIES: u32 = 20;
 /// Error of a database that is not there.
 const NO_DATABASE: u16 = 1049;
-/// Where a statement cannot be run without it.
-const NEEDED: &str = "the default database that its client had, and it calls DATABASE() or SCHEMA(), or may do so where it cannot be \
-                      read for sure: make that database on the target, empty; or do it there by hand, and set gtid_pos in \
+/// Where a statement cannot be run without it: why, and what to do.
+const ASKED: &str =
+    "it calls DATABASE() or SCHEMA(), or may do so where it cannot be read for sure";
+const NAMED: &str = "it may name tables, sequences or functions without their database";
+const NEEDED: &str = "make that database on the target, empty; or do it there by hand, and set gtid_pos in \
                       dromon_replica.position behind it";
 /// Errors that say that what a DDL does is done already.
 const DONE_ALREADY: [u16; 21] = [
@@ -765,10 +767,17 @@ impl Worker {
         match self.session.client.query(setup) {
             // The source's session was in a database that is left out here.
             Err(error) if error.code() == Some(NO_DATABASE) && is_qualified(text) => {
-                // It would be told another one, without a word.
-                if asks(text, Wording::default()) != Asks::No {
+                // Another one may be left over here: it would be told that, or find something there, without a word.
+                let how = Wording::default();
+                let reason = match asks(text, how) {
+                    Asks::No => may_name_others(text, how).then_some(NAMED),
+                    Asks::Yes | Asks::Perhaps => Some(ASKED),
+                };
+                if let Some(reason) = reason {
                     let begin = texts::of_error(text);
-                    let why = format!("{error}, and that is {NEEDED} (statement: {begin})");
+                    let why = format!(
+                        "{error}, and that is the default database that its client had, and {reason}: {NEEDED} (statement: {begin})"
+                    );
                     return Err(Trouble::Error(NO_DATABASE, why));
                 }
                 let without = [&setup[..uses.start], &setup[uses.end..]].concat();

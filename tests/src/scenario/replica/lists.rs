@@ -98,7 +98,10 @@ fn by(case: &mut Case, events: bool) -> anyhow::Result<()> {
     let mut values = |id: u64| -> Vec<String> {
         let all = dice.values().into_iter();
         let said = all.filter(|(name, value)| {
-            !matches!((*name, value.as_str()), ("bt" | "bl", _) | ("en", "''"))
+            !matches!(
+                (*name, value.as_str()),
+                ("bt" | "bl", _) | ("en", "''") | ("fl", "999999.99")
+            )
         });
         said.map(|(name, value)| format!("{name} = {value}"))
             .chain([format!("id = {id}")])

@@ -11,7 +11,7 @@ const TABLES: &[&str] = &[
     "CREATE DATABASE mx",
     "CREATE DATABASE mx2",
     "CREATE TABLE mx.types (id INT PRIMARY KEY, ti TINYINT, tu TINYINT UNSIGNED, sm SMALLINT, me MEDIUMINT UNSIGNED, bi BIGINT, \
-     bu BIGINT UNSIGNED, de DECIMAL(30,10), f FLOAT, d DOUBLE, y YEAR, da DATE, t0 TIME, t6 TIME(6), dt DATETIME, dt3 DATETIME(3), \
+     bu BIGINT UNSIGNED, de DECIMAL(30,10), f FLOAT, fl FLOAT(8,2), d DOUBLE, y YEAR, da DATE, t0 TIME, t6 TIME(6), dt DATETIME, dt3 DATETIME(3), \
      ts TIMESTAMP NULL, ts6 TIMESTAMP(6) NULL, bt BIT(17), en ENUM('a','b'), se SET('x','y','z'), c CHAR(10), \
      vc VARCHAR(300) CHARACTER SET utf8mb4, l1 VARCHAR(50) CHARACTER SET latin1, u16 VARCHAR(30) CHARACTER SET utf16, \
      sj VARCHAR(30) CHARACTER SET sjis, bn BINARY(8), vb VARBINARY(300), tx TEXT, bl MEDIUMBLOB, js JSON, \
@@ -155,9 +155,11 @@ impl Dice {
             (
                 "f",
                 self.one(&[
-                    "0.1", "-1e30", "3.4e38", "1e-40", "16777217", "NULL", "-0e0",
+                    "0.1", "-1e30", "3.4e38", "1e-40", "16777217", "NULL", "-0e0", "-1e-60",
                 ]),
             ),
+            // The first is then above what a literal may say.
+            ("fl", self.one(&["999999.99", "-0.005", "12345.67", "NULL"])),
             (
                 "d",
                 self.one(&["0.1", "-1e300", "1e-320", "NULL", "0.30000000000000004"]),
@@ -226,7 +228,7 @@ impl Dice {
             }
             14..23 => {
                 let values = self.values();
-                let from = self.roll(28) as usize;
+                let from = self.roll(29) as usize;
                 let set: Vec<String> = values[from..from + 2]
                     .iter()
                     .map(|(n, v)| format!("{n} = {v}"))

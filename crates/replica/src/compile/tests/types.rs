@@ -16,9 +16,17 @@ fn of(kind: u8, meta: &[u8], bytes: &[u8]) -> Vec<Raw> {
 
 /// The step that comes of it where the column is of the type `stored`.
 fn made(statement: Vec<Raw>, stored: ColumnType, charset: Option<&str>) -> String {
+    made_in(statement, |column| {
+        column.stored = Some(stored);
+        column.charset = charset.map(str::to_owned);
+    })
+}
+
+/// The same of any column.
+fn made_in(statement: Vec<Raw>, change: impl FnOnce(&mut ColumnInfo)) -> String {
     let mut info = table("plain");
-    info.columns[1].stored = Some(stored);
-    info.columns[1].charset = charset.map(str::to_owned);
+    info.columns[1].charset = None;
+    change(&mut info.columns[1]);
     let mut unit = unit(vec![statement]);
     unit.tables = Arc::new(Tables::of([(TableName::new("d", "plain"), info)]));
     let ops = steps_of(&unit, Style::Folded, &Filter::default(), Compare::Changed);
@@ -78,5 +86,119 @@ fn of_another_type_by_binlog() {
         let text = made(statement, stored, charset);
         let insert = format!("INSERT INTO `d`.`plain`(`id`,`v`)VALUES(1,{wanted}) -- 1");
         assert_eq!(text, insert, "{stored:?}");
+    }
+}
+
+/// A literal is rounded to the digits that a column has; where that makes another number of it, the event brings it.
+#[test]
+fn of_numbers_with_digits() {
+    let made = |stored, digits, bytes: &[u8]| {
+        let statement = match stored {
+            ColumnType::Float => of(4, &[4], bytes),
+            _ => of(5, &[8], bytes),
+        };
+        let text = made_in(statement, |column| {
+            (column.stored, column.digits) = (Some(stored), digits);
+        });
+        let values = text.strip_prefix("INSERT INTO `d`.`plain`(`id`,`v`)VALUES(1,");
+        match values.and_then(|rest| rest.strip_suffix(") -- 1")) {
+            Some(value) => value.to_owned(),
+            None => text,
+        }
+    };
+    let float = |digits, n: f32| made(ColumnType::Float, digits, &n.to_le_bytes());
+    let double = |digits, n: f64| made(ColumnType::Double, digits, &n.to_le_bytes());
+    let binlog = "BINLOG d.plain 0-1-1";
+    // What 999999.99 became on the source.
+    assert_eq!(float(Some((8, 2)), 1e6), binlog);
+    assert_eq!(float(None, 1e6), "1e6");
+    assert_eq!(float(Some((8, 2)), 0.1), "1.0000000149011612e-1");
+    assert_eq!(float(Some((8, 2)), -12345.67), "-1.2345669921875e4");
+    assert_eq!(float(Some((7, 3)), 1.0005), binlog);
+    assert_eq!(double(Some((10, 2)), 99_999_999.99), "9.999999999e7");
+    assert_eq!(double(Some((10, 2)), -1e8), binlog);
+    assert_eq!(double(Some((10, 2)), 1.2345), binlog);
+    assert_eq!(double(None, 1.2345), "1.2345e0");
+    assert_eq!(double(Some((255, 30)), 1e220), "1e220");
+    assert_eq!(double(Some((255, 30)), 1e230), binlog);
+}
+
+/// A literal of -0 would be stored as 0.
+#[test]
+fn of_minus_zero() {
+    let made = |bytes: &[u8], stored| {
+        let statement = match bytes.len() {
+            4 => of(4, &[4], bytes),
+            _ => of(5, &[8], bytes),
+        };
+        made_in(statement, |column| column.stored = Some(stored))
+    };
+    let float = (-0f32).to_le_bytes();
+    let says = |text: &str, value: &str| text.contains(&format!("VALUES(1,{value})"));
+    let text = made(&float, ColumnType::Float);
+    assert!(says(&text, "-1e-60"), "{text}");
+    // There it would be another number.
+    let text = made(&float, ColumnType::Double);
+    assert!(says(&text, "-0e0"), "{text}");
+    let text = made(&(-0f64).to_le_bytes(), ColumnType::Double);
+    assert_eq!(text, "BINLOG d.plain 0-1-1");
+    let text = made(&0f64.to_le_bytes(), ColumnType::Double);
+    assert!(says(&text, "0e0"), "{text}");
+}
+
+/// Its bytes would be other characters, whichever way they come.
+#[test]
+fn of_another_character_set() {
+    let collations = Collations::of([
+        (8, "latin1_swedish_ci".into(), "latin1".into()),
+        (45, "utf8mb4_general_ci".into(), "utf8mb4".into()),
+        (63, "binary".into(), "binary".into()),
+    ]);
+    let filter = Filter::default();
+    let made = |said: &[u8], charset: Option<&str>, plain| {
+        let mut statement = of(15, &[20, 0], b"\x02\xc3\xa9");
+        let map = [&statement[0][19..], said].concat();
+        statement[0] = event(19, &map);
+        let mut info = table("plain");
+        info.plain = plain;
+        info.columns[1].charset = charset.map(str::to_owned);
+        let mut unit = unit(vec![statement]);
+        unit.tables = Arc::new(Tables::of([(TableName::new("d", "plain"), info)]));
+        let options = Options {
+            style: Style::Folded,
+            filter: &filter,
+            compare: Compare::Changed,
+            packet_max: 1 << 20,
+            longest: 16 << 20,
+            collations: &collations,
+            whole: false,
+            events: true,
+            computed: false,
+        };
+        compile(&unit, &options).map_err(|error| error.to_string())
+    };
+    for plain in [true, false] {
+        for (said, charset) in [
+            (&[2, 1, 45][..], "latin1"),
+            (&[3, 1, 45], "latin1"),
+            (&[2, 1, 8], "utf8mb4"),
+        ] {
+            let why = made(said, Some(charset), plain).expect_err("other characters");
+            assert!(
+                why.starts_with("0-1-1 ") && why.contains("column v of d.plain is in "),
+                "{why}"
+            );
+        }
+        for (said, charset) in [
+            (&[2, 1, 45][..], Some("utf8mb4")),
+            (&[2, 1, 45], None),
+            (&[2, 1, 63], Some("latin1")),
+            // Not known here.
+            (&[2, 1, 99], Some("latin1")),
+            // The source says nothing of it.
+            (&[], Some("latin1")),
+        ] {
+            assert!(made(said, charset, plain).is_ok(), "{said:?} {charset:?}");
+        }
     }
 }

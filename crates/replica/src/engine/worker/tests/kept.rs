@@ -406,8 +406,21 @@ fn a_default_database_that_is_asked_for() {
         assert!(why.contains("Nothing of it is in the target"), "{why}");
         assert!(!said.contains(&text.to_owned()), "{said:?}");
     }
+    // What it names without a database may be in the one that is left over.
+    for text in [
+        "CREATE TABLE shop.copy SELECT * FROM orders",
+        "CREATE TABLE shop.copy LIKE orders",
+    ] {
+        let (end, said) = run(text);
+        let End::Fatal(why) = end else {
+            panic!("{end:?}");
+        };
+        assert!(why.contains("without their database"), "{why}");
+        assert!(!said.contains(&text.to_owned()), "{said:?}");
+    }
     for text in [
         "CREATE DATABASE other",
+        "CREATE TABLE shop.copy LIKE shop.orders",
         "CREATE TABLE shop.schema (id INT)",
         "CREATE TABLE shop.t AS SELECT 'DATABASE()' d",
     ] {
