@@ -23,6 +23,8 @@ struct Told {
     with_data: Option<(String, Position)>,
     /// May be there, and cannot be asked: why, and what to do.
     untold: Option<String>,
+    /// Is there, and will never answer: Galera, or one whose list of those allowed this node is not on.
+    shut_out: Option<String>,
     /// Is just starting or stopping: who has data says so in a moment.
     starting: bool,
 }
@@ -30,7 +32,8 @@ struct Told {
 impl Told {
     /// Whether nothing would change by asking again.
     fn is_clear(&self) -> bool {
-        self.with_data.is_none() && self.untold.is_none() && !self.starting
+        let said = self.primary.is_some() || self.shut_out.is_some();
+        said || self.with_data.is_none() && self.untold.is_none() && !self.starting
     }
 }
 
@@ -60,7 +63,7 @@ impl Node {
             // Who is silent takes all that time.
             let is_last = Instant::now() >= until;
             let told = self.told_by(name, &others);
-            if told.primary.is_some() || told.is_clear() || is_last {
+            if told.is_clear() || is_last {
                 break told;
             }
             std::thread::sleep(AGAIN);
@@ -91,7 +94,7 @@ impl Node {
                 theirs.history, theirs.seqno
             ));
         }
-        told.untold.map_or(Ok(None), refused)
+        told.shut_out.or(told.untold).map_or(Ok(None), refused)
     }
 
     fn told_by(&self, name: &str, others: &[String]) -> Told {
@@ -118,6 +121,7 @@ impl Node {
                     told.untold = told.untold.or(untold(&why));
                 }
                 Ok(_) => told.starting = true,
+                Err(AskError::ShutOut(why)) => told.shut_out = Some(why),
                 Err(e) => told.untold = told.untold.or(untold(&e)),
             }
         }
