@@ -56,7 +56,7 @@ pub enum Progress {
         /// Whether it succeeded.
         ok: bool,
     },
-    /// No statement: the node stopped in order here.
+    /// No statement: the node stopped cleanly here.
     Stopped,
     /// No statement: rows could not be applied here, and the members are asked whether that is so on
     /// the others, too.
@@ -206,7 +206,7 @@ impl Marks {
         self.newest
     }
 
-    /// Where the node stopped in order, if it has not run since.
+    /// Where the node stopped cleanly, if it has not run since.
     pub fn stopped(&self) -> Option<Position> {
         self.stopped
     }

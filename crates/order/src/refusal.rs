@@ -95,7 +95,7 @@ impl Refusal {
             RefusalCode::NoCommonVersion,
             format!(
                 "it speaks protocol versions {} to {}, the connecting node {} to {}; upgrade the older one; all nodes \
-                 must be stopped in order for that (docs/wire.md)",
+                 must be stopped cleanly for that (docs/wire.md)",
                 own.0, own.1, theirs.0, theirs.1
             ),
         )

@@ -143,7 +143,7 @@ pub fn unit(case: &mut Case) -> anyhow::Result<()> {
     check::settled(&cluster, &case.db)?;
     ledger::hold_against(&cluster, &case.db, &told)?;
     case.note(format!(
-        "stopped in order, the last one started with galera_new_cluster's variable: ready after {took}"
+        "stopped cleanly, the last one started with galera_new_cluster's variable: ready after {took}"
     ));
     check::whole(&cluster)
 }

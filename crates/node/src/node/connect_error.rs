@@ -228,9 +228,9 @@ pub enum ConnectError {
     /// The own log is of another build, and may have more than the database.
     #[error(
         "{tried}this node's log was written by another build of the library (format {theirs}; this one has format {ours}), and \
-         the node was not stopped in order: what was acknowledged last may be in that log and nowhere else. Nothing was \
+         the node was not stopped cleanly: what was acknowledged last may be in that log and nowhere else. Nothing was \
          changed. Start this node with the build that wrote its log, and the others likewise: after a crash of all they form \
-         the cluster again by themselves, started as usual. Upgrade once it runs: stop all nodes in order first. Only to give up \
+         the cluster again by themselves, started as usual. Upgrade once it runs: stop all nodes cleanly first. Only to give up \
          what only this log has, keep a copy of the dromon-*.log files and move them away"
     )]
     OtherBuild {
@@ -255,14 +255,14 @@ fn rather(named: &[String], no_log: Option<&str>) -> String {
     if let Some(why) = no_log {
         return format!(
             " Not before it is compared with the others: this node's log names {named} too, and what only they have would be \
-             lost. If all were stopped in order, found it on the one whose grastate.dat says safe_to_bootstrap: 1. {}",
+             lost. If all were stopped cleanly, found it on the one whose grastate.dat says safe_to_bootstrap: 1. {}",
             by_engines(why)
         );
     }
     format!(
         " Do not while they can still be started: this node's log names {named} too, and what only they have would be lost. After \
          a crash or loss of power start all nodes as usual, this one too, without --wsrep-new-cluster (galera_new_cluster), in \
-         any order: they form the cluster again by themselves. If all were stopped in order, found it on the one whose \
+         any order: they form the cluster again by themselves. If all were stopped cleanly, found it on the one whose \
          grastate.dat says safe_to_bootstrap: 1. Only if most of them are gone for good, force it, while all that are left wait"
     )
 }
@@ -306,7 +306,7 @@ fn rather_than_beside_it(no_log: Option<&str>) -> String {
 /// does without a word, and after a crash of all only logs do that can be gone on with.
 pub(super) fn what_next(left_last: bool, no_log: Option<&str>) -> String {
     const CHECK: &str = "Check that the others run and that wsrep_cluster_address names them.";
-    const IN_ORDER: &str = "If all were stopped in order, first start the one whose grastate.dat says \
+    const IN_ORDER: &str = "If all were stopped cleanly, first start the one whose grastate.dat says \
                             safe_to_bootstrap: 1 with --wsrep-new-cluster (galera_new_cluster does)";
     match (left_last, no_log) {
         (true, _) => {

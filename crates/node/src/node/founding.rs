@@ -3,7 +3,7 @@
 //! Tools and operators write into that file: `safe_to_bootstrap: 1` on the most
 //! advanced node after an outage, history and seqno of a backup. Both are taken
 //! as requests. A seqno counts by itself only if this node wrote it when it
-//! stopped in order ([`Marks::stopped`]); any other one is compared with what
+//! stopped cleanly ([`Marks::stopped`]); any other one is compared with what
 //! the storage engine says. The flag counts unless a node that the own log names
 //! belongs to a primary component, or has more of the log; who has no such log asks those
 //! that the address list names ([`listed`](super::listed)).

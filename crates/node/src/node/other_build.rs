@@ -8,7 +8,7 @@ use crate::options::{Durability, Settings};
 
 impl Node {
     /// Why a node with this log must not go on by its database alone: the log is of another build,
-    /// and may have more, as the node was not stopped in order. `tried`: what came of looking for others.
+    /// and may have more, as the node was not stopped cleanly. `tried`: what came of looking for others.
     pub(super) fn of_other_build(
         &self,
         log: &LogSummary,
@@ -27,7 +27,7 @@ impl Node {
         })
     }
 
-    /// Whether the state file stands as this node wrote it when it stopped in order.
+    /// Whether the state file stands as this node wrote it when it stopped cleanly.
     fn stopped_in_order(&self) -> bool {
         let saved = self.saved();
         let at = Position {

@@ -80,7 +80,7 @@ fn after_an_orderly_stop_another_build_founds() {
         let position = db.position();
         let db = world.open(1, db.disk(), position);
         world.net.of_other_build(&world.data_dir(1), true);
-        db.connect("gcomm://", true).expect("stopped in order");
+        db.connect("gcomm://", true).expect("stopped cleanly");
         world.synced(&db);
         world.net.of_other_build(&world.data_dir(1), false);
         assert_eq!(db.read(row(1)), 1);

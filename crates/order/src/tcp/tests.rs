@@ -340,7 +340,7 @@ async fn versions_without_overlap_are_refused_with_both_ranges() {
     // One node at a time, as for a restart, is not the way.
     assert!(
         r.text
-            .ends_with("must be stopped in order for that (docs/wire.md)"),
+            .ends_with("must be stopped cleanly for that (docs/wire.md)"),
         "{}",
         r.text
     );
