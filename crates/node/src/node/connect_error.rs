@@ -306,7 +306,7 @@ fn rather_than_beside_it(no_log: Option<&str>) -> String {
 /// does without a word, and after a crash of all only logs do that can be gone on with.
 pub(super) fn what_next(left_last: bool, no_log: Option<&str>) -> String {
     const CHECK: &str = "Check that the others run and that wsrep_cluster_address names them.";
-    const IN_ORDER: &str = "If all were stopped cleanly, first start the one whose grastate.dat says \
+    const CLEANLY: &str = "If all were stopped cleanly, first start the one whose grastate.dat says \
                             safe_to_bootstrap: 1 with --wsrep-new-cluster (galera_new_cluster does)";
     match (left_last, no_log) {
         (true, _) => {
@@ -316,9 +316,9 @@ pub(super) fn what_next(left_last: bool, no_log: Option<&str>) -> String {
         }
         (false, None) => format!(
             "{CHECK} After a crash or loss of power start all of them as usual, none with --wsrep-new-cluster: they form the \
-             cluster again by themselves. {IN_ORDER}"
+             cluster again by themselves. {CLEANLY}"
         ),
-        (false, Some(why)) => format!("{CHECK} {IN_ORDER}. {}", by_engines(why)),
+        (false, Some(why)) => format!("{CHECK} {CLEANLY}. {}", by_engines(why)),
     }
 }
 
