@@ -50,6 +50,8 @@ pub(crate) struct Core {
     accepted: Notify,
     /// When something of a member came in last.
     heard: Mutex<BTreeMap<RaftId, Duration>>,
+    /// When somebody asked last for this node's vote with a log that is shorter than its own.
+    pub needed: Mutex<Option<Duration>>,
     /// When the node was told that these members' logs went back.
     told_back: Mutex<BTreeMap<RaftId, Duration>>,
     pub reads: Mutex<Vec<PendingRead>>,
@@ -187,6 +189,7 @@ impl Core {
             confirm: Mutex::default(),
             accepted: Notify::new(),
             heard: Mutex::default(),
+            needed: Mutex::default(),
             told_back: Mutex::default(),
             reads: Mutex::default(),
             reads_wake: Notify::new(),
@@ -390,6 +393,12 @@ impl Core {
     /// Something of `member` came in.
     pub fn hears(&self, member: RaftId) {
         lock(&self.heard).insert(member, self.now());
+    }
+
+    /// Whether something of `member` came in within this time.
+    pub fn heard_within(&self, member: RaftId, within: Duration) -> bool {
+        let heard = lock(&self.heard).get(&member).copied();
+        heard.is_some_and(|at| self.now() < at + within)
     }
 
     /// Whether nothing of a majority has come in for so long (their engines and nodes say something all the time) that

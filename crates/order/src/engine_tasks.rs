@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
+use crate::candidate::Candidacy;
 use crate::checked::{Check, in_place_of};
 use crate::codec::{Wire, decode_message, encode_message};
 use crate::engine_core::{Core, PendingRead, lock, peers_of};
@@ -380,12 +381,16 @@ async fn answer_vote(
     pre: bool,
     request: VoteRequest<TypeConfig>,
 ) {
+    let theirs = request.last_log_id;
     let outcome = if pre {
         raft.pre_vote(request).await
     } else {
         raft.vote(request).await
     };
     if let Ok(r) = outcome {
+        if r.last_log_id > theirs {
+            *lock(&core.needed) = Some(core.now());
+        }
         let answer = Wire::Voted {
             id,
             granted: r.vote_granted,
@@ -640,6 +645,7 @@ pub(crate) async fn watch(core: Arc<Core>, raft: Raft) {
 pub(crate) async fn reconcile(core: Arc<Core>, raft: Raft) {
     let mut disk = (0, core.now());
     let mut led = Led::default();
+    let mut candidacy = Candidacy::default();
     loop {
         let pause = sleep(match led.gone.is_empty() {
             true => RECONCILE_PAUSE,
@@ -657,6 +663,7 @@ pub(crate) async fn reconcile(core: Arc<Core>, raft: Raft) {
             }
         }
         look_for_others(&core, &raft);
+        candidacy.look(&core, &raft);
         // Asking the leader to, as a follower, would only disturb the others.
         let leads = raft.metrics().borrow_watched().state == ServerState::Leader;
         if disk_hangs(&core, &mut disk) && leads {

@@ -31,6 +31,7 @@ use openraft::EntryPayload;
 use tokio::sync::{Notify, oneshot};
 use twox_hash::XxHash3_64;
 
+use crate::candidate::DiskTimes;
 use crate::codec::{
     Meta, decode_checkpoint, decode_message, decode_meta, decode_payload, encode_checkpoint,
     encode_meta, encode_payload,
@@ -61,6 +62,8 @@ pub(crate) struct Storage {
     /// Notified when something appended is stored.
     stored: Notify,
     unreadable: Unreadable,
+    /// How long it takes to store something.
+    pub disk: DiskTimes,
     observer: Observer,
 }
 
@@ -244,6 +247,7 @@ impl Storage {
             ready_async: Arc::new(Notify::new()),
             stored: Notify::new(),
             unreadable: Unreadable::default(),
+            disk: DiskTimes::default(),
             observer,
         }))
     }
@@ -365,7 +369,7 @@ impl Storage {
 
     /// Appends an entry of the next incarnation that makes this node, which
     /// listens at `addr`, the only member. No consensus may run on the log.
-    pub async fn go_alone(&self, addr: &str) -> io::Result<()> {
+    pub async fn go_alone(self: &Arc<Self>, addr: &str) -> io::Result<()> {
         let term = self.term_alone().map_err(io::Error::other)?;
         let (entry, vote) = {
             let s = self.lock();
@@ -550,11 +554,14 @@ impl Storage {
         encode_meta(Some(&self.lock().meta))
     }
 
-    async fn submit(&self, op: WriteOp) -> io::Result<()> {
+    async fn submit(self: &Arc<Self>, op: WriteOp) -> io::Result<()> {
         let (tx, rx) = oneshot::channel();
+        let storage = self.clone();
+        self.disk.begins();
         self.store.submit(
             op,
             Box::new(move |r| {
+                storage.disk.ends();
                 // A receiver that went away no longer cares.
                 let _ = tx.send(r);
             }),

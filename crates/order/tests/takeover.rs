@@ -169,6 +169,41 @@ fn a_leader_that_hears_the_others_again_in_time_stays() {
     }
 }
 
+/// It stands for election like the others, is busy with its own vote while they elect one of them, and would end the lead
+/// of that one with it.
+#[test]
+fn a_survivor_with_a_slow_disk_ends_nobodys_lead() {
+    // In these the slow one is the first whose time is up.
+    for seed in [2, 7, 12, 14] {
+        run(async move {
+            let mut w = World::new(seed);
+            w.timings = Some(TIMINGS);
+            w.grow(5).await;
+            let old = w.leader(&[1, 2, 3, 4, 5]).await;
+            // The highest id: its leadership of a term beats any other.
+            let slow = (1..=5).rev().find(|id| *id != old).expect("five nodes");
+            let others: Vec<u64> = (1..=5).filter(|id| *id != old && *id != slow).collect();
+            w.log(slow).slow_down(ms(2000));
+            for n in 0..40 {
+                w.propose(old, n);
+                sleep(ms(100)).await;
+            }
+            w.kill(old).await;
+            let began = Instant::now();
+            let new = w.leader(&others).await;
+            let took = began.elapsed();
+            assert!(took < ms(1950), "seed {seed}: {took:?}");
+            let term = w.status(new).term;
+            sleep(ms(8000)).await;
+            for &id in &others {
+                let s = w.status(id);
+                let led = s.leader.map(|l| (l.0, s.term));
+                assert_eq!(led, Some((new, term)), "seed {seed}, node {id}");
+            }
+        });
+    }
+}
+
 async fn three(seed: u64) -> World {
     let mut w = World::new(seed);
     w.timings = Some(TIMINGS);

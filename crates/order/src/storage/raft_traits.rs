@@ -182,9 +182,11 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
             s.last.index
         };
         let storage = self.storage.clone();
+        storage.disk.begins();
         self.storage.store.submit(
             WriteOp::Append(records),
             Box::new(move |result| {
+                storage.disk.ends();
                 storage.not_unstored(bytes);
                 if result.is_ok() {
                     storage.set_durable(last);
