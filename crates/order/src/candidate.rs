@@ -107,6 +107,14 @@ impl Candidacy {
             without: self.0.map_or(Duration::ZERO, |at| now - at),
             needed: lock(&core.needed).is_some_and(lately),
         };
+        let late = picture.disk > min / 2 && picture.without >= max * LEFT_TO_OTHERS;
+        {
+            let mut told = lock(&core.too_slow);
+            // As it was when it was seen, until there is a leader.
+            *told = told
+                .filter(|_| self.0.is_some())
+                .or(late.then_some(picture.disk));
+        }
         raft.runtime_config().elect(picture.may_stand((min, max)));
     }
 }

@@ -46,6 +46,8 @@ struct State {
     damaged_records: Range<u64>,
     /// Said to everyone once set.
     broken: Option<String>,
+    /// The next purge breaks it.
+    purge_breaks: bool,
     /// The same for who reads.
     unreadable: Option<String>,
 }
@@ -59,6 +61,11 @@ impl MemLog {
     /// From now on every write fails, as on a dead disk.
     pub fn break_with(&self, why: &str) {
         self.lock().broken = Some(why.to_owned());
+    }
+
+    /// The next purge fails, and every write after it.
+    pub fn break_purges(&self) {
+        self.lock().purge_breaks = true;
     }
 
     /// From now on no record can be read, as on a disk with bad sectors.
@@ -138,6 +145,9 @@ impl State {
     }
 
     fn write(&mut self, op: WriteOp) -> io::Result<()> {
+        if self.purge_breaks && matches!(op, WriteOp::PurgeTo(_)) {
+            self.broken = Some("bad sector".to_owned());
+        }
         if let Some(why) = &self.broken {
             return Err(io::Error::other(why.clone()));
         }
@@ -187,6 +197,13 @@ impl State {
 
 impl LogStore for MemLog {
     fn submit(&self, op: WriteOp, done: WriteDone) {
+        // As on a disk: checkpoints are written by who saves them.
+        let behind = !matches!(
+            op,
+            WriteOp::SaveCheckpoint(..)
+                | WriteOp::DropCheckpoint(_)
+                | WriteOp::DropCheckpointsBefore(_)
+        );
         let result = self.lock().write(op);
         let mut hanging = self.hanging.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(waiting) = hanging.as_mut() {
@@ -194,7 +211,7 @@ impl LogStore for MemLog {
         }
         drop(hanging);
         let slow = *self.slow.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(takes) = slow else {
+        let Some(takes) = slow.filter(|_| behind) else {
             return done(result);
         };
         let late = self.late.clone();

@@ -87,6 +87,8 @@ struct State {
     snapshot: RaftSnapshotMeta,
     /// Nothing more will be handed out.
     closed: bool,
+    /// See [`Storage::write_failed`].
+    write_failed: Option<String>,
 }
 
 impl State {
@@ -242,6 +244,7 @@ impl Storage {
                 },
                 members: [(applied.index, members)].into(),
                 closed: false,
+                write_failed: None,
             }),
             ready: Condvar::new(),
             ready_async: Arc::new(Notify::new()),
@@ -552,6 +555,26 @@ impl Storage {
 
     fn meta_to_save(&self) -> Bytes {
         encode_meta(Some(&self.lock().meta))
+    }
+
+    /// Hands in what nobody waits for. If it fails, [`write_failed`](Storage::write_failed) says so.
+    fn hand_in(self: &Arc<Self>, op: WriteOp) {
+        let storage = self.clone();
+        self.disk.begins();
+        self.store.submit(
+            op,
+            Box::new(move |result| {
+                storage.disk.ends();
+                if let Err(e) = result {
+                    storage.lock().write_failed.get_or_insert(e.to_string());
+                }
+            }),
+        );
+    }
+
+    /// Why something could not be written that nobody waited for.
+    pub fn write_failed(&self) -> Option<String> {
+        self.lock().write_failed.clone()
     }
 
     async fn submit(self: &Arc<Self>, op: WriteOp) -> io::Result<()> {
