@@ -50,6 +50,12 @@ pub(crate) struct Core {
     accepted: Notify,
     /// When something of a member came in last.
     heard: Mutex<BTreeMap<RaftId, Duration>>,
+    /// When the node's tick was due last.
+    pub ticked: Mutex<Duration>,
+    /// What the log takes, if no leader is elected for so long that this may be why.
+    pub too_slow: Mutex<Option<Duration>>,
+    /// When somebody asked last for this node's vote with a log that is shorter than its own.
+    pub needed: Mutex<Option<Duration>>,
     /// When the node was told that these members' logs went back.
     told_back: Mutex<BTreeMap<RaftId, Duration>>,
     pub reads: Mutex<Vec<PendingRead>>,
@@ -187,6 +193,9 @@ impl Core {
             confirm: Mutex::default(),
             accepted: Notify::new(),
             heard: Mutex::default(),
+            ticked: Mutex::default(),
+            too_slow: Mutex::default(),
+            needed: Mutex::default(),
             told_back: Mutex::default(),
             reads: Mutex::default(),
             reads_wake: Notify::new(),
@@ -392,6 +401,12 @@ impl Core {
         lock(&self.heard).insert(member, self.now());
     }
 
+    /// Whether something of `member` came in within this time.
+    pub fn heard_within(&self, member: RaftId, within: Duration) -> bool {
+        let heard = lock(&self.heard).get(&member).copied();
+        heard.is_some_and(|at| self.now() < at + within)
+    }
+
     /// Whether nothing of a majority has come in for so long (their engines and nodes say something all the time) that
     /// this leader is of no use to those who hear it, and its word would only keep them from electing another one.
     pub fn deaf(&self) -> bool {
@@ -450,7 +465,11 @@ impl Core {
     /// A leader's frame came in.
     pub fn promised(&self, leadership: (u64, RaftId), left: Duration) {
         let now = self.now();
+        let stood = self.is_late(now);
         let mut lease = lock(&self.lease);
+        if stood {
+            lease.stood();
+        }
         let was_out = lease.left(now).is_zero();
         // Never believe more than this node's own setting.
         let left = left.min(self.config.lease);
@@ -459,6 +478,20 @@ impl Core {
             drop(lease);
             self.status_wake.notify_one();
         }
+    }
+
+    /// Whether the node's tick is long overdue: this process got no time.
+    fn is_late(&self, now: Duration) -> bool {
+        now > *lock(&self.ticked) + self.config.tick + self.config.heartbeat
+    }
+
+    /// The node's tick is due. Whoever sees first that it is late says so.
+    pub fn ticks(&self) {
+        let now = self.now();
+        if self.is_late(now) {
+            lock(&self.lease).stood();
+        }
+        *lock(&self.ticked) = now;
     }
 
     /// A picture of everything.
@@ -478,6 +511,7 @@ impl Core {
             core_wait: self.core_wait.mean(),
             gathered: self.gathered.load(Ordering::Relaxed),
             log_held_up: self.storage.held_up(),
+            log_too_slow: *lock(&self.too_slow),
             unreadable: self.storage.lost_entry(),
             ..OrderStatus::default()
         };

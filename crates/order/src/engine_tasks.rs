@@ -12,10 +12,11 @@ use openraft::raft::{
     VoteResponse,
 };
 use openraft::{ServerState, errors::Fatal};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
+use crate::candidate::Candidacy;
 use crate::checked::{Check, in_place_of};
 use crate::codec::{Wire, decode_message, encode_message};
 use crate::engine_core::{Core, PendingRead, lock, peers_of};
@@ -101,8 +102,15 @@ fn on_frame(
             if lane == Lane::Bulk {
                 followers.append(core, raft, from, session, seq, request);
             } else {
+                // While the consensus is busy, what it finds of them is enough: who asked has given up on the rest.
+                let Ok(waits) = followers.heartbeats.clone().try_acquire_owned() else {
+                    return;
+                };
                 let (core, raft) = (core.clone(), raft.clone());
-                spawn(async move { heartbeat(&core, &raft, from, session, seq, request).await });
+                spawn(async move {
+                    heartbeat(&core, &raft, from, session, seq, request).await;
+                    drop(waits);
+                });
             }
         }
         Wire::Appended {
@@ -242,9 +250,25 @@ fn patience(core: &Core) -> Duration {
     core.config.election_min * 8
 }
 
-/// The newest append session of each leader.
-#[derive(Default)]
-struct Followers(BTreeMap<RaftId, Followed>);
+/// Heartbeats that wait for the consensus at once, at most.
+const HEARTBEATS: usize = 64;
+
+/// Leaders.
+struct Followers {
+    /// The newest append session of each.
+    sessions: BTreeMap<RaftId, Followed>,
+    /// Room for their heartbeats.
+    heartbeats: Arc<Semaphore>,
+}
+
+impl Default for Followers {
+    fn default() -> Self {
+        Followers {
+            sessions: BTreeMap::new(),
+            heartbeats: Arc::new(Semaphore::new(HEARTBEATS)),
+        }
+    }
+}
 
 struct Followed {
     session: u64,
@@ -263,7 +287,7 @@ impl Followers {
         seq: u64,
         request: AppendRequest,
     ) {
-        let newest = self.0.get(&from).map(|f| f.session);
+        let newest = self.sessions.get(&from).map(|f| f.session);
         if newest != Some(session) {
             if seq != 0 {
                 // The beginning was lost with the link.
@@ -276,11 +300,12 @@ impl Followers {
                 requests: tx,
                 task: core.supervise("append", task),
             };
-            self.0.insert(from, followed);
+            self.sessions.insert(from, followed);
             // Only a leader opens sessions, so there are few.
-            self.0.retain(|id, f| *id == from || !f.task.is_finished());
+            self.sessions
+                .retain(|id, f| *id == from || !f.task.is_finished());
         }
-        if let Some(f) = self.0.get(&from)
+        if let Some(f) = self.sessions.get(&from)
             && (f.task.is_finished() || f.requests.try_send(request).is_err())
         {
             // It ended with an error, which was answered, or was lost.
@@ -291,7 +316,7 @@ impl Followers {
     /// The way to `leader` broke, or is there again (`up`): answers may be lost,
     /// and are not said again.
     fn answers_lost(&self, core: &Core, leader: RaftId, up: bool) {
-        if let Some(f) = self.0.get(&leader) {
+        if let Some(f) = self.sessions.get(&leader) {
             f.task.abort();
             if up {
                 refuse(core, leader, f.session);
@@ -380,12 +405,16 @@ async fn answer_vote(
     pre: bool,
     request: VoteRequest<TypeConfig>,
 ) {
+    let theirs = request.last_log_id;
     let outcome = if pre {
         raft.pre_vote(request).await
     } else {
         raft.vote(request).await
     };
     if let Ok(r) = outcome {
+        if r.last_log_id > theirs {
+            *lock(&core.needed) = Some(core.now());
+        }
         let answer = Wire::Voted {
             id,
             granted: r.vote_granted,
@@ -562,6 +591,10 @@ async fn ask_index(core: &Core, raft: &Raft) -> Option<u64> {
 pub(crate) async fn tick(core: Arc<Core>) {
     loop {
         sleep(core.config.tick).await;
+        core.ticks();
+        if let Some(why) = core.storage.write_failed() {
+            core.fail(why);
+        }
         if let Some(body) = core.handler.tick() {
             core.cast(&Wire::Cast(body));
         }
@@ -640,6 +673,7 @@ pub(crate) async fn watch(core: Arc<Core>, raft: Raft) {
 pub(crate) async fn reconcile(core: Arc<Core>, raft: Raft) {
     let mut disk = (0, core.now());
     let mut led = Led::default();
+    let mut candidacy = Candidacy::default();
     loop {
         let pause = sleep(match led.gone.is_empty() {
             true => RECONCILE_PAUSE,
@@ -657,6 +691,7 @@ pub(crate) async fn reconcile(core: Arc<Core>, raft: Raft) {
             }
         }
         look_for_others(&core, &raft);
+        candidacy.look(&core, &raft);
         // Asking the leader to, as a follower, would only disturb the others.
         let leads = raft.metrics().borrow_watched().state == ServerState::Leader;
         if disk_hangs(&core, &mut disk) && leads {

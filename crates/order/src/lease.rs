@@ -13,7 +13,8 @@ use std::time::Duration;
 ///
 /// A process that stood still (SIGSTOP, a virtual machine) finds in its sockets what its leader said meanwhile, all at
 /// once, and nothing in it says how old it is. So when a lease has run out, the same leader's word renews it only if it
-/// goes on for [`APART`] of a heartbeat: what is found lies closer together.
+/// goes on for [`APART`] of a heartbeat: what is found lies closer together. Another leader's word counts at once, unless
+/// this process is known to have stood ([`Lease::stood`]): then that leader may be an old one, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lease {
     /// Term and leader of the newest leadership heard of.
@@ -23,6 +24,8 @@ pub(crate) struct Lease {
     until: Duration,
     /// The first promise that came since it ran out, and the last one.
     since: Option<(Duration, Duration)>,
+    /// This process stood still, and no promise has counted since.
+    stood: bool,
 }
 
 /// See [`Lease`].
@@ -48,7 +51,7 @@ impl Lease {
             return;
         }
         // That of another leadership is new at least since then.
-        if now >= self.until && leadership == self.counted {
+        if now >= self.until && (leadership == self.counted || self.stood) {
             let first = match self.since {
                 // Who stood still again begins again.
                 Some((first, last)) if now < last + heartbeat * GAP => first,
@@ -60,8 +63,14 @@ impl Lease {
             }
         }
         self.since = None;
+        self.stood = false;
         self.counted = leadership;
         self.until = self.until.max(now + left);
+    }
+
+    /// This process had no time for so long that what it finds may be old.
+    pub fn stood(&mut self) {
+        self.stood = true;
     }
 
     /// What is left at `now`.
@@ -130,6 +139,23 @@ mod tests {
         assert_eq!(l.left(ms(500)), ms(0));
         l.promised((2, 8), ms(90), ms(501), HEARTBEAT);
         assert_eq!(l.left(ms(501)), ms(90));
+    }
+
+    /// It was elected, and perhaps replaced, while this process stood still.
+    #[test]
+    fn what_waited_of_a_new_leader_renews_nothing() {
+        let mut l = Lease::default();
+        l.promised((1, 7), ms(90), ms(0), HEARTBEAT);
+        l.stood();
+        for now in 5_000..5_010 {
+            l.promised((2, 8), ms(90), ms(now), HEARTBEAT);
+            assert_eq!(l.left(ms(now)), ms(0));
+        }
+        l.promised((2, 8), ms(90), ms(5_010), HEARTBEAT);
+        assert_eq!(l.left(ms(5_010)), ms(90));
+        // That is over.
+        l.promised((3, 9), ms(90), ms(6_000), HEARTBEAT);
+        assert_eq!(l.left(ms(6_000)), ms(90));
     }
 
     #[test]

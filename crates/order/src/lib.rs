@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+mod candidate;
 mod checked;
 mod codec;
 mod confirm;

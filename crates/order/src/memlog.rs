@@ -3,14 +3,16 @@
 //! For tests and simulations of the engine: several engines can be started
 //! one after the other on the same [`MemLog`], as a node restarts on its disk.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::ops::{Range, RangeInclusive};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use dromon_log::LogError;
 
+use crate::engine_core::lock;
 use crate::logstore::{LogStore, ReadDone, Record, WriteDone, WriteOp};
 
 /// See the module's words.
@@ -19,6 +21,9 @@ pub struct MemLog {
     state: Mutex<State>,
     /// Who is not told of what was written, while it hangs.
     hanging: Mutex<Option<Vec<Untold>>>,
+    /// How long each write takes, in a runtime, and who is to be told then.
+    slow: Mutex<Option<Duration>>,
+    late: Arc<Mutex<VecDeque<Untold>>>,
     /// Reads that nobody is to wait for, while they stall.
     stalled: Mutex<Option<Vec<Unread>>>,
 }
@@ -41,6 +46,8 @@ struct State {
     damaged_records: Range<u64>,
     /// Said to everyone once set.
     broken: Option<String>,
+    /// The next purge breaks it.
+    purge_breaks: bool,
     /// The same for who reads.
     unreadable: Option<String>,
 }
@@ -54,6 +61,11 @@ impl MemLog {
     /// From now on every write fails, as on a dead disk.
     pub fn break_with(&self, why: &str) {
         self.lock().broken = Some(why.to_owned());
+    }
+
+    /// The next purge fails, and every write after it.
+    pub fn break_purges(&self) {
+        self.lock().purge_breaks = true;
     }
 
     /// From now on no record can be read, as on a disk with bad sectors.
@@ -83,6 +95,11 @@ impl MemLog {
         }
     }
 
+    /// From now on, and for good, whoever writes inside a tokio runtime is told of it so much later.
+    pub fn slow_down(&self, takes: Duration) {
+        *self.slow.lock().unwrap_or_else(PoisonError::into_inner) = Some(takes);
+    }
+
     /// From now on what [`LogStore::read_then`] is asked for is not read, as on a disk that stalls. In turn all of it is.
     pub fn stall_reads(&self, stalls: bool) {
         let left = {
@@ -110,6 +127,8 @@ impl MemLog {
         MemLog {
             state: Mutex::new(self.lock().clone()),
             hanging: Mutex::default(),
+            slow: Mutex::default(),
+            late: Arc::default(),
             stalled: Mutex::default(),
         }
     }
@@ -126,6 +145,9 @@ impl State {
     }
 
     fn write(&mut self, op: WriteOp) -> io::Result<()> {
+        if self.purge_breaks && matches!(op, WriteOp::PurgeTo(_)) {
+            self.broken = Some("bad sector".to_owned());
+        }
         if let Some(why) = &self.broken {
             return Err(io::Error::other(why.clone()));
         }
@@ -175,13 +197,33 @@ impl State {
 
 impl LogStore for MemLog {
     fn submit(&self, op: WriteOp, done: WriteDone) {
+        // As on a disk: checkpoints are written by who saves them.
+        let behind = !matches!(
+            op,
+            WriteOp::SaveCheckpoint(..)
+                | WriteOp::DropCheckpoint(_)
+                | WriteOp::DropCheckpointsBefore(_)
+        );
         let result = self.lock().write(op);
         let mut hanging = self.hanging.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(waiting) = hanging.as_mut() {
             return waiting.push((done, result));
         }
         drop(hanging);
-        done(result);
+        let slow = *self.slow.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(takes) = slow.filter(|_| behind) else {
+            return done(result);
+        };
+        let late = self.late.clone();
+        lock(&late).push_back((done, result));
+        tokio::spawn(async move {
+            tokio::time::sleep(takes).await;
+            // Whose turn it is: all take the same time.
+            let told = lock(&late).pop_front();
+            if let Some((done, result)) = told {
+                done(result);
+            }
+        });
     }
 
     fn bounds(&self) -> (u64, u64) {

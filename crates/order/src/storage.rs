@@ -31,6 +31,7 @@ use openraft::EntryPayload;
 use tokio::sync::{Notify, oneshot};
 use twox_hash::XxHash3_64;
 
+use crate::candidate::DiskTimes;
 use crate::codec::{
     Meta, decode_checkpoint, decode_message, decode_meta, decode_payload, encode_checkpoint,
     encode_meta, encode_payload,
@@ -61,6 +62,8 @@ pub(crate) struct Storage {
     /// Notified when something appended is stored.
     stored: Notify,
     unreadable: Unreadable,
+    /// How long it takes to store something.
+    pub disk: DiskTimes,
     observer: Observer,
 }
 
@@ -84,6 +87,8 @@ struct State {
     snapshot: RaftSnapshotMeta,
     /// Nothing more will be handed out.
     closed: bool,
+    /// See [`Storage::write_failed`].
+    write_failed: Option<String>,
 }
 
 impl State {
@@ -239,11 +244,13 @@ impl Storage {
                 },
                 members: [(applied.index, members)].into(),
                 closed: false,
+                write_failed: None,
             }),
             ready: Condvar::new(),
             ready_async: Arc::new(Notify::new()),
             stored: Notify::new(),
             unreadable: Unreadable::default(),
+            disk: DiskTimes::default(),
             observer,
         }))
     }
@@ -365,7 +372,7 @@ impl Storage {
 
     /// Appends an entry of the next incarnation that makes this node, which
     /// listens at `addr`, the only member. No consensus may run on the log.
-    pub async fn go_alone(&self, addr: &str) -> io::Result<()> {
+    pub async fn go_alone(self: &Arc<Self>, addr: &str) -> io::Result<()> {
         let term = self.term_alone().map_err(io::Error::other)?;
         let (entry, vote) = {
             let s = self.lock();
@@ -550,11 +557,34 @@ impl Storage {
         encode_meta(Some(&self.lock().meta))
     }
 
-    async fn submit(&self, op: WriteOp) -> io::Result<()> {
+    /// Hands in what nobody waits for. If it fails, [`write_failed`](Storage::write_failed) says so.
+    fn hand_in(self: &Arc<Self>, op: WriteOp) {
+        let storage = self.clone();
+        self.disk.begins();
+        self.store.submit(
+            op,
+            Box::new(move |result| {
+                storage.disk.ends();
+                if let Err(e) = result {
+                    storage.lock().write_failed.get_or_insert(e.to_string());
+                }
+            }),
+        );
+    }
+
+    /// Why something could not be written that nobody waited for.
+    pub fn write_failed(&self) -> Option<String> {
+        self.lock().write_failed.clone()
+    }
+
+    async fn submit(self: &Arc<Self>, op: WriteOp) -> io::Result<()> {
         let (tx, rx) = oneshot::channel();
+        let storage = self.clone();
+        self.disk.begins();
         self.store.submit(
             op,
             Box::new(move |r| {
+                storage.disk.ends();
                 // A receiver that went away no longer cares.
                 let _ = tx.send(r);
             }),

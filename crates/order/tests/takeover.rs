@@ -169,6 +169,108 @@ fn a_leader_that_hears_the_others_again_in_time_stays() {
     }
 }
 
+/// It stands for election like the others, is busy with its own vote while they elect one of them, and would end the lead
+/// of that one with it.
+#[test]
+fn a_survivor_with_a_slow_disk_ends_nobodys_lead() {
+    // In these the slow one is the first whose time is up.
+    for seed in [2, 7, 12, 14] {
+        run(async move {
+            let mut w = World::new(seed);
+            w.timings = Some(TIMINGS);
+            w.grow(5).await;
+            let old = w.leader(&[1, 2, 3, 4, 5]).await;
+            // The highest id: its leadership of a term beats any other.
+            let slow = (1..=5).rev().find(|id| *id != old).expect("five nodes");
+            let others: Vec<u64> = (1..=5).filter(|id| *id != old && *id != slow).collect();
+            w.log(slow).slow_down(ms(2000));
+            for n in 0..40 {
+                w.propose(old, n);
+                sleep(ms(100)).await;
+            }
+            w.kill(old).await;
+            let began = Instant::now();
+            let new = w.leader(&others).await;
+            let took = began.elapsed();
+            assert!(took < ms(1950), "seed {seed}: {took:?}");
+            let term = w.status(new).term;
+            sleep(ms(8000)).await;
+            for &id in &others {
+                let s = w.status(id);
+                let led = s.leader.map(|l| (l.0, s.term));
+                assert_eq!(led, Some((new, term)), "seed {seed}, node {id}");
+            }
+        });
+    }
+}
+
+/// No vote is stored in time then, neither the candidate's nor the other's.
+#[test]
+fn who_cannot_elect_for_slow_disks_says_so() {
+    run(async {
+        let mut w = three(3).await;
+        let leader = w.leader(&[1, 2, 3]).await;
+        let others: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+        for &id in &others {
+            w.log(id).slow_down(ms(1000));
+        }
+        for n in 0..10 {
+            w.propose(leader, n);
+            sleep(ms(500)).await;
+        }
+        assert!(others.iter().all(|id| w.status(*id).primary), "as before");
+        w.kill(leader).await;
+        let says = |w: &World, id: &u64| w.status(*id).log_too_slow;
+        w.wait(
+            |w| {
+                others
+                    .iter()
+                    .any(|id| says(w, id).is_some_and(|d| d >= ms(1000)))
+            },
+            "it says so",
+        )
+        .await;
+    });
+}
+
+/// It would have to store what is purged before it says something again.
+#[test]
+fn a_leader_that_purges_on_a_slow_disk_keeps_the_lead() {
+    run(async {
+        let mut w = three(1).await;
+        let leader = w.leader(&[1, 2, 3]).await;
+        let term = w.status(leader).term;
+        for n in 0..50 {
+            w.propose(leader, n);
+        }
+        w.wait_delivered(&[1, 2, 3], 50).await;
+        let at = w.checkpoint(leader, b"fifty");
+        w.log(leader).slow_down(ms(2000));
+        w.order(leader).purge_to(at).expect("the engine runs");
+        let until = Instant::now() + ms(5000);
+        while Instant::now() < until {
+            assert!(w.status(leader).primary && w.status(leader).is_leader);
+            sleep(ms(20)).await;
+        }
+        assert_eq!(w.status(leader).first_log, at + 1);
+        assert_eq!(w.status(leader).term, term);
+    });
+}
+
+/// The log fails at something nobody waits for.
+#[test]
+fn an_engine_whose_log_fails_at_a_purge_fails() {
+    run(async {
+        let mut w = three(2).await;
+        w.propose(1, 0);
+        w.wait_delivered(&[1, 2, 3], 1).await;
+        let at = w.checkpoint(2, b"one");
+        w.log(2).break_purges();
+        w.order(2).purge_to(at).expect("the engine runs");
+        w.wait(|w| w.status(2).failed.is_some(), "it fails").await;
+    });
+}
+
 async fn three(seed: u64) -> World {
     let mut w = World::new(seed);
     w.timings = Some(TIMINGS);

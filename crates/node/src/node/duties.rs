@@ -372,6 +372,18 @@ impl Node {
 
     /// Says when the log begins to be held up, and when it is no more.
     fn look_at_log(&self, status: &OrderStatus) {
+        let slow = status.log_too_slow;
+        if self.log_too_slow.swap(slow.is_some(), Relaxed) != slow.is_some()
+            && let Some(takes) = slow
+        {
+            self.warn(&format!(
+                "no leader has been elected for a while, and this node's log took {:.1} s to store something: a candidate \
+                 and who votes for it must store their votes within {:.1} s together, a seventh of evs.suspect_timeout. Put \
+                 the log (dromon-*.log) on a faster disk, or set evs.suspect_timeout longer, on all nodes",
+                takes.as_secs_f64(),
+                self.timings().election_min.as_secs_f64(),
+            ));
+        }
         let held_up = status.log_held_up.is_some();
         if self.log_held_up.swap(held_up, Relaxed) == held_up {
             return;

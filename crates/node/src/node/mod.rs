@@ -672,6 +672,8 @@ pub struct Node {
     forgetful_told: AtomicBool,
     /// It was said that the log is held up.
     log_held_up: AtomicBool,
+    /// Whether its slowness keeps a leader from being elected.
+    log_too_slow: AtomicBool,
     /// What is said once a minute at most.
     told: Mutex<reconnect::Told>,
     /// The same of one that another build wrote.

@@ -154,6 +154,7 @@ impl Node {
             going_alone: Default::default(),
             forgetful_told: AtomicBool::new(false),
             log_held_up: AtomicBool::new(false),
+            log_too_slow: AtomicBool::new(false),
             told: Mutex::default(),
             unread_told: AtomicBool::new(false),
             durabilities: Mutex::default(),

@@ -182,9 +182,11 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
             s.last.index
         };
         let storage = self.storage.clone();
+        storage.disk.begins();
         self.storage.store.submit(
             WriteOp::Append(records),
             Box::new(move |result| {
+                storage.disk.ends();
                 storage.not_unstored(bytes);
                 if result.is_ok() {
                     storage.set_durable(last);
@@ -231,10 +233,12 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
             }
         }
         self.storage.unreadable().purged(upto.index);
-        // First the mark, then the deed: what is below the mark is not read again.
+        // First the mark, then the deed: what is below the mark is not read again. Nobody waits for either: after a crash
+        // there is more of the log than was said, and a leader must say something meanwhile.
         let meta = self.storage.meta_to_save();
-        self.storage.submit(WriteOp::SaveMeta(meta)).await?;
-        self.storage.submit(WriteOp::PurgeTo(upto.index)).await
+        self.storage.hand_in(WriteOp::SaveMeta(meta));
+        self.storage.hand_in(WriteOp::PurgeTo(upto.index));
+        Ok(())
     }
 }
 
