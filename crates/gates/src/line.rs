@@ -79,6 +79,11 @@ impl<T> Line<T> {
         self.len
     }
 
+    /// How many lie in the overflow.
+    pub(crate) fn away(&self) -> usize {
+        self.len - self.here
+    }
+
     /// Bytes held by what is in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes

@@ -41,6 +41,8 @@ pub enum Popped<T> {
 pub struct QueueStats {
     /// Events now.
     pub len: usize,
+    /// Of these, how many lie elsewhere ([`Overflow`]).
+    pub away: usize,
     /// Bytes held by them now.
     pub bytes: usize,
     /// Longest it has been.
@@ -352,6 +354,7 @@ impl<T> ApplyQueue<T> {
         let inner = self.lock();
         QueueStats {
             len: inner.items.len(),
+            away: inner.items.away(),
             bytes: inner.items.bytes(),
             ..inner.stats
         }

@@ -4,6 +4,7 @@ mod world;
 
 use std::time::Duration;
 
+use dromon_order::Start;
 use tokio::time::{Instant, sleep};
 use world::{World, ms, run};
 
@@ -148,6 +149,45 @@ fn a_leader_that_hears_nobody_is_replaced_and_stays_out_of_the_way() {
 }
 
 /// What comes to it is late rather than lost, for less long than elections take.
+/// It died before it knew of its vote, and says nothing before it does. Without it there is no majority.
+#[test]
+fn who_was_just_given_a_vote_is_told_so_when_it_is_back() {
+    for seed in 1..=4 {
+        run(async move {
+            let mut w = World::new(seed);
+            w.timings = Some(TIMINGS);
+            w.bootstrap(1).await;
+            let checkpoint = w
+                .order(1)
+                .load_checkpoint(None)
+                .expect("a log")
+                .expect("one");
+            let join = Start::Join {
+                checkpoint,
+                term: 0,
+            };
+            w.start(2, join).await;
+            w.want(1, &[1], &[2]);
+            w.wait_members(1, &[1, 2]).await;
+            w.propose(1, 0);
+            w.wait_delivered(&[1, 2], 1).await;
+            w.hub.mute(1, 2);
+            w.want(1, &[1, 2], &[]);
+            let given = |w: &World| w.status(1).members.configs.len() == 2;
+            w.wait(given, "it is about to have a vote").await;
+            w.kill(2).await;
+            sleep(ms(3000)).await;
+            assert!(!w.status(1).primary);
+            w.hub.heal();
+            w.resume(2).await;
+            w.want(2, &[1, 2], &[]);
+            w.wait_primary(&[1, 2]).await;
+            w.propose(1, 1);
+            w.wait_delivered(&[1, 2], 2).await;
+        });
+    }
+}
+
 #[test]
 fn a_leader_that_hears_the_others_again_in_time_stays() {
     for seed in 1..=4 {

@@ -183,7 +183,7 @@ pub(super) fn ahead_of(ours: LogId, reached: &[Reached]) -> Option<&Reached> {
 
 /// Why nothing is forced while a member may be there that failed to answer with `error`.
 /// `None`: nobody is there, or another one.
-pub(super) fn untold(error: &AskError) -> Option<String> {
+fn untold(error: &AskError) -> Option<String> {
     let (why, mend) = match error {
         AskError::Unreachable(_) | AskError::Refused(_) => return None,
         AskError::OtherVersion(why) => (why, "start it with the version that runs here"),

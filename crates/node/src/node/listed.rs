@@ -6,12 +6,11 @@
 
 use std::time::Instant;
 
-use super::alone::untold;
 use super::connect::Found;
 use super::founding::{AGAIN, LOOK};
 use super::search::ASK;
 use super::{AskError, ConnectError, Node};
-use crate::messages::{Answer, Position, Request, decode, encode};
+use crate::messages::{Answer, Need, Position, Request, decode, encode};
 use crate::options::{ClusterAddress, Settings};
 
 /// What the addresses told in one round.
@@ -71,13 +70,17 @@ impl Node {
         let refused = |why| Err(ConnectError::Listed { why });
         if let Some((addr, theirs)) = told.primary {
             if position.is_defined() && position.history == theirs.history {
-                self.note(&format!(
-                    "a cluster was to be founded here, but {addr}, which wsrep_cluster_address lists, belongs to a \
-                     primary component of this data's history: joining that one. Two of them would part for good"
-                ));
-                let found = self.find_cluster(name, address, settings, position, resume, &[addr]);
-                return found.map(Some);
+                let known = [addr.clone()];
+                let found = self.find_cluster(name, address, settings, position, resume, &known)?;
+                if found.need == Need::Log {
+                    self.note(&format!(
+                        "a cluster was to be founded here, but {addr}, which wsrep_cluster_address lists, belongs to a \
+                         primary component of this data's history: joining that one. Two of them would part for good"
+                    ));
+                    return Ok(Some(found));
+                }
             }
+            // What only this data has would be gone.
             return refused(format!(
                 "{addr}, which wsrep_cluster_address lists, belongs to a primary component of a cluster of this name \
                  (history {}): a cluster founded here would be a second one. To join that one, start this node without \
@@ -94,7 +97,14 @@ impl Node {
                 theirs.history, theirs.seqno
             ));
         }
-        told.shut_out.or(told.untold).map_or(Ok(None), refused)
+        let untold = told.untold.map(|why| {
+            format!(
+                "{why}. So a node of a cluster that runs may be there, and cannot be asked: mend that, or wait until it \
+                 answers. If nobody is (what takes connections is a proxy, or a forwarded port, of a node that does not \
+                 run yet), found this once with --wsrep-cluster-address=gcomm://, which asks nobody"
+            )
+        });
+        told.shut_out.or(untold).map_or(Ok(None), refused)
     }
 
     fn told_by(&self, name: &str, others: &[String]) -> Told {
@@ -116,13 +126,12 @@ impl Node {
                     *place = Some((addr.clone(), position));
                 }
                 // About to go on without the others.
-                Ok(Some(Answer::Wait(why))) => {
-                    let why = AskError::Barred(format!("{addr}: {why}"));
-                    told.untold = told.untold.or(untold(&why));
-                }
+                Ok(Some(Answer::Wait(why))) => told.untold = Some(format!("{addr}: {why}")),
                 Ok(_) => told.starting = true,
                 Err(AskError::ShutOut(why)) => told.shut_out = Some(why),
-                Err(e) => told.untold = told.untold.or(untold(&e)),
+                Err(AskError::OtherVersion(why)) => told.shut_out = Some(why),
+                Err(AskError::Unreachable(_) | AskError::Refused(_)) => {}
+                Err(AskError::Barred(why) | AskError::Silent(why)) => told.untold = Some(why),
             }
         }
         told

@@ -89,7 +89,12 @@ impl Node {
 
     /// Ends the pause.
     pub fn resume(&self) {
-        if self.tables_follow() {
+        // Also where it joins again by now: nobody else takes back what the pause wrote.
+        let ran = {
+            let shared = self.shared();
+            shared.phase != Phase::Closed && shared.brought_up
+        };
+        if ran {
             self.save_running();
         }
         self.gates.resume();

@@ -112,8 +112,11 @@ impl Spills for Item {
         let Item::WriteSet(ws) = &item.value else {
             return None;
         };
-        let from_log = ws.left.is_none() && ws.sum.is_none();
-        (from_log && ws.locks.is_none() && ws.depends_on == item.depends_on).then_some(Queued {
+        // An empty one stands for what need not be read.
+        let empty = ws.payload.as_ref().is_some_and(Bytes::is_empty);
+        let from_log = ws.left.is_none() && ws.sum.is_none() && !empty;
+        let keeps = !ws.locks.is_special() && ws.depends_on == item.depends_on;
+        (from_log && keeps).then_some(Queued {
             seqno: item.seqno,
             depends_on: ws.depends_on,
             flags: ws.flags,
@@ -141,6 +144,7 @@ impl Spills for Item {
                 left: None,
                 sum: None,
                 index: queued.index,
+                // Which tables it names is not known any more: it may meet any.
                 locks: Locks::default(),
             }),
         }

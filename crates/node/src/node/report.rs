@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use dromon_gates::QueueStats;
 use dromon_order::OrderStatus;
 use dromon_writeset::Uuid;
 
@@ -203,7 +204,7 @@ impl Node {
         let status = self.order().map(|o| o.status()).unwrap_or_default();
         let version = |v: i64| if connected { v } else { -1 };
         let primary = status.primary;
-        let extra = self.own_variables(status, &flow, queue.bytes as u64, &witnesses);
+        let extra = self.own_variables(status, &flow, &queue, &witnesses);
         Snapshot {
             local_state_uuid: committed.history,
             protocol_version: version(11),
@@ -281,7 +282,7 @@ impl Node {
         &self,
         status: OrderStatus,
         flow: &FlowStats,
-        recv_bytes: u64,
+        queue: &QueueStats,
         witnesses: &[String],
     ) -> Vec<(Cow<'static, str>, StatusValue)> {
         let get = |c: &AtomicU64| c.load(Relaxed);
@@ -408,7 +409,11 @@ impl Node {
             ),
             (
                 "dromon_recv_bytes".into(),
-                StatusValue::Int(recv_bytes as i64),
+                StatusValue::Int(queue.bytes as i64),
+            ),
+            (
+                "dromon_recv_in_files".into(),
+                StatusValue::Int(queue.away as i64),
             ),
         ]
     }

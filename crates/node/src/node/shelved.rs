@@ -51,9 +51,9 @@ pub(super) struct Locks {
 }
 
 impl Locks {
-    /// Whether it says nothing.
-    pub(super) fn is_none(&self) -> bool {
-        self.tables.is_empty() && !self.neighbours && self.streams.is_empty()
+    /// Whether it says more than which tables are named.
+    pub(super) fn is_special(&self) -> bool {
+        self.neighbours || !self.streams.is_empty()
     }
 }
 

@@ -100,6 +100,28 @@ fn who_finds_nobody_at_the_addresses_listed_founds_at_once() {
     });
 }
 
+/// The change-over began on the wrong node: what only this one has would be gone.
+#[test]
+fn who_would_need_a_copy_to_join_is_refused_and_keeps_its_data() {
+    run(2, "", LIMIT, |world| {
+        write(&world.db(1), 0..5);
+        let at = world.settle();
+        let disk = Disk {
+            position: at,
+            ..world.db(2).disk()
+        };
+        fresh(world, 3);
+        world.write_state_file(3, at);
+        world.edit_state_file(3, "safe_to_bootstrap", "1");
+        let third = world.open(3, disk, at);
+        std::fs::write(world.data_dir(3).join("galera.cache"), "").expect("room");
+        let before = world.state_file(3);
+        refused(world, &third, "in place of the data that is here");
+        assert_eq!(world.state_file(3), before);
+        world.settle();
+    });
+}
+
 /// It stands where the cluster's log reaches back to, and may have gone on there by itself.
 #[test]
 fn data_of_galera_without_a_log_takes_a_full_copy() {

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dromon_node::{Node, Outcome, Position};
+use dromon_node::{Node, Outcome, Phase, Position};
 
 use crate::chunks::{LIMIT, PATIENT, begin, commit, end, go_on, large, nothing_open};
 use crate::membership::begin_join;
+use crate::partition::QUICK;
 use crate::toy::holds::Point;
 use crate::toy::{Db, End, row};
-use crate::world::{World, run};
+use crate::world::{World, addrs, run};
 
 /// A pause that is under way, or over: its position, and how long it took to come to that.
 fn pause(db: &Arc<Db>) -> JoinHandle<(i64, Duration)> {
@@ -197,5 +198,31 @@ fn a_founder_is_told_that_it_is_synced_before_it_gives_a_copy() {
         founder.holds.open(Point::DonorPaused);
         world.synced(&joiner);
         world.settle();
+    });
+}
+
+/// Its position is no one's word once the node runs on.
+#[test]
+fn a_pause_that_ends_while_its_node_joins_again_leaves_no_position() {
+    run(3, QUICK, LIMIT, |world| {
+        let db = world.db(world.leader(&world.db(1)) % 3 + 1);
+        let others: Vec<usize> = (1..=3).filter(|n| *n != db.n).collect();
+        let first = world.db(others[0]);
+        assert!(db.set(row(1), 1).is_committed());
+        world.settle();
+        let at = db.node().pause().expect("it is a member");
+        let noted = |at: i64| world.state_file(db.n).contains(&format!("seqno:   {at}\n"));
+        assert!(noted(at));
+        world.net.cut(&addrs(&[db.n]), &addrs(&others));
+        world.until("the others drop it", || first.size() == 2);
+        world.net.heal();
+        world.until("it wants to join again", || {
+            db.node().phase() == Phase::Rejoining
+        });
+        db.node().resume();
+        world.synced(&db);
+        assert!(first.set(row(2), 1).is_committed());
+        world.settle();
+        assert!(noted(-1), "{}", world.state_file(db.n));
     });
 }

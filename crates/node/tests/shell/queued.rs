@@ -45,6 +45,7 @@ fn who_waits_for_its_copy_has_what_comes_meanwhile_in_files() {
         world.until("all of it waits there", || {
             joiner.count("local_recv_queue") >= i64::from(MANY)
         });
+        assert!(joiner.count("dromon_recv_in_files") >= i64::from(MANY) - 10);
         let donor = world.db(2);
         let more = std::thread::spawn({
             let first = world.db(1);
@@ -68,6 +69,7 @@ fn who_is_held_up_applies_all_that_lies_in_files_and_leaves_amid_it() {
         world.until("all of it waits there", || {
             slow.count("local_recv_queue") >= i64::from(MANY) - 100
         });
+        assert!(slow.count("dromon_recv_in_files") >= i64::from(MANY) - 110);
         slow.holds.open(Point::ApplyStart);
         world.settle();
         assert_eq!(slow.read(row(MANY - 1)), 1);

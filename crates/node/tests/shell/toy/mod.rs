@@ -613,6 +613,7 @@ impl Db {
                 "local_recv_queue",
                 "local_send_queue",
                 "dromon_under_way",
+                "dromon_recv_in_files",
                 "flow_control_active",
                 "flow_control_requested",
                 "dromon_leader",
