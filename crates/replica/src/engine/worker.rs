@@ -279,7 +279,8 @@ impl Worker {
                 && unit.alone.is_some()
                 && let Some(gtid) = self.chosen(unit)
             {
-                let last = gtids::last(&mut self.session.client, gtid)?;
+                // If it is not said, its locks may have been taken away, and all that was done with them.
+                let last = gtids::last(&mut self.session.client, gtid).map_err(Trouble::Lost)?;
                 if last != Logged::No {
                     return Err(self.remains(gtid, last)?);
                 }

@@ -82,8 +82,10 @@ impl Worker {
         let in_doubt = self.in_doubt.as_ref().filter(|d| d.gtid == gtid);
         let maybe_done = in_doubt.is_some_and(|d| !d.sure);
         let mut done = in_doubt.map_or(0, |d| d.steps);
-        self.clean()?;
-        self.act_as(unit)?;
+        self.again_if_it_passes(|worker| {
+            worker.clean()?;
+            worker.act_as(unit)
+        })?;
         let mut doing = Doing {
             gtid,
             text: statement.or(rows).unwrap_or_default(),
@@ -101,7 +103,9 @@ impl Worker {
         if !ops.is_empty() && stays {
             self.bookkeeping(|worker| {
                 // If it may have been done already, no binlog will show that it was not.
-                let now = worker.session.client.one("SELECT @@gtid_binlog_pos")?;
+                let now = worker.again_if_it_passes(|worker| {
+                    Ok(worker.session.client.one("SELECT @@gtid_binlog_pos")?)
+                })?;
                 let now = now.unwrap_or_default();
                 doing.binlog = match maybe_done || done > 0 {
                     true => "?".into(),
@@ -163,8 +167,7 @@ impl Worker {
                 self.bookkeeping(|worker| {
                     let mut text = Vec::new();
                     worker.channel.put_undone(&mut text, worker.epoch);
-                    worker.session.client.query(&text)?;
-                    Ok(())
+                    worker.say(&text).map(|_| ())
                 })?;
                 return Err(trouble);
             }
@@ -233,7 +236,7 @@ impl Worker {
     /// Writes down that parts of it are there for good: what is in the binlog stays.
     pub(super) fn remains(&mut self, gtid: Gtid, last: Logged) -> Result<Trouble, Trouble> {
         self.take_back()?;
-        self.clean()?;
+        self.again_if_it_passes(|worker| Ok(worker.clean()?))?;
         let doing = Doing {
             gtid,
             text: begun_rows("tables without transactions"),
@@ -349,9 +352,11 @@ impl Worker {
         self.warns(NOT_ALL_TAKEN_BACK)
     }
 
-    /// Whether the last statement did so with this code.
+    /// Whether the last statement did so with this code. If that is not said, a second question would be about the
+    /// first one.
     fn warns(&mut self, wanted: &str) -> Result<bool, Trouble> {
-        let warnings = self.session.client.rows("SHOW WARNINGS")?;
+        let warnings = self.session.client.rows("SHOW WARNINGS");
+        let warnings = warnings.map_err(Trouble::Lost)?;
         let code = |row: &Vec<Option<Vec<u8>>>| row.get(1).cloned().flatten();
         Ok(warnings
             .iter()
@@ -365,7 +370,7 @@ impl Worker {
         }
         self.bookkeeping(|worker| {
             for Made { setup, uses, drop } in made {
-                worker.statement(setup, uses, drop, None, 0)?;
+                worker.again_if_it_passes(|worker| worker.statement(setup, uses, drop, None, 0))?;
             }
             Ok(())
         })
@@ -375,10 +380,11 @@ impl Worker {
     fn put_down(&mut self, doing: &Doing) -> Result<(), Trouble> {
         let mut text = Vec::new();
         self.channel.put_doing(&mut text, self.epoch, doing);
-        let changed = self.session.client.query(&text)?;
+        let changed = self.say(&text)?;
         // The same may stand there already.
         let is_there = changed == [Answer::Done(1)];
-        if !is_there && self.channel.epoch(&mut self.session.client)?.is_none() {
+        let epoch = |worker: &mut Worker| Ok(worker.channel.epoch(&mut worker.session.client)?);
+        if !is_there && self.again_if_it_passes(epoch)?.is_none() {
             return Err(Trouble::Misplaced);
         }
         Ok(())
@@ -392,13 +398,29 @@ impl Worker {
         if self.node {
             return run(self);
         }
-        self.session
-            .client
-            .query(b"SET @dromon_log=@@sql_log_bin, SESSION sql_log_bin=0")?;
+        self.say(b"SET @dromon_log=@@sql_log_bin, SESSION sql_log_bin=0")?;
         let done = run(self);
-        self.session
-            .client
-            .query(b"SET SESSION sql_log_bin=@dromon_log")?;
+        self.say(b"SET SESSION sql_log_bin=@dromon_log")?;
         done
+    }
+
+    /// A packet of the replica's own, which may be said twice.
+    fn say(&mut self, text: &[u8]) -> Result<Vec<Answer>, Trouble> {
+        self.again_if_it_passes(|worker| Ok(worker.session.client.query(text)?))
+    }
+
+    /// What may be done twice is, if the target took it back for what passes: a query killed by hand, a deadlock.
+    /// Not amid a transaction, which may be gone with it.
+    fn again_if_it_passes<T>(
+        &mut self,
+        mut run: impl FnMut(&mut Worker) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        let mut tries = 0;
+        loop {
+            match run(self) {
+                Err(trouble) if trouble.passes() && tries < TRIES => tries += 1,
+                done => return done,
+            }
+        }
     }
 }

@@ -429,3 +429,60 @@ fn a_default_database_that_is_asked_for() {
         assert!(said.contains(&text.to_owned()), "{said:?}");
     }
 }
+
+/// A query killed by hand, or a deadlock, amid what is said only for the replica itself is no reason to stop.
+#[test]
+fn own_queries_that_fail_once() {
+    let fails_once = |part: &'static str, code, lines: &[&str], kind, ending, text: &str| {
+        let (fail, met) = (fails(code, 1), Arc::new(Mutex::new(false)));
+        let seen = Arc::clone(&met);
+        let fake = Fake::new(move |said| {
+            let failed = said.contains(part).then(&fail).flatten();
+            *seen.lock().expect("nobody panics") |= failed.is_some();
+            failed.or_else(|| match said {
+                "SELECT @@last_gtid" => Some(cell("0-1-1")),
+                "SELECT @@gtid_binlog_pos" => Some(cell("0-1-0")),
+                "SHOW WARNINGS" => Some(Reply::Nothing),
+                "wrong" => Some(Reply::Fail(1064)),
+                "busy" => Some(Reply::Fail(1213)),
+                other => epoch(other),
+            })
+        });
+        let end = applied(&fake, lines, alone(kind, ending, &[text]));
+        assert!(*met.lock().expect("nobody panics"), "{part}");
+        end
+    };
+    let (kind, ending) = (Alone::Statement, Ending::Statement);
+    for part in [
+        "SET @dromon_log=",
+        "SELECT @@gtid_binlog_pos",
+        "UPDATE dromon_replica.position SET doing=IF",
+        "SET SESSION sql_log_bin=@dromon_log",
+    ] {
+        for code in [1317, 1213] {
+            let end = fails_once(part, code, &CHOSEN, kind, ending, "ALTER TABLE m ADD c INT");
+            assert_eq!(end, End::Told, "{part}");
+        }
+    }
+    // What is wrong is said, not what came on top.
+    let undone = ",NULL,doing), doing_text=";
+    let end = fails_once(undone, 1213, &[], kind, ending, "wrong");
+    let End::Fatal(why) = end else {
+        panic!("{end:?}");
+    };
+    assert!(why.contains("1064"), "{why}");
+    // What remains would not be known, nor whether all of it is still there: a new session looks.
+    let text = "UPDATE acc SET v=1";
+    let end = fails_once(
+        "SELECT @@last_gtid",
+        1213,
+        &CHOSEN,
+        Alone::Within,
+        Ending::Xid,
+        text,
+    );
+    assert!(matches!(end, End::Again(_)), "{end:?}");
+    let kind = Alone::NotTransactional;
+    let end = fails_once("SHOW WARNINGS", 1317, &[], kind, Ending::Commit, "busy");
+    assert!(matches!(end, End::Again(_)), "{end:?}");
+}
