@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::codec::Wire;
 use crate::confirm::{Confirm, Question};
 use crate::cores::CoreWait;
+use crate::deaf::keeps_silent;
 use crate::lease::Lease;
 use crate::network::{Lane, Network, SendError};
 use crate::pending::PendingQueue;
@@ -407,22 +408,18 @@ impl Core {
         heard.is_some_and(|at| self.now() < at + within)
     }
 
-    /// Whether nothing of a majority has come in for so long (their engines and nodes say something all the time) that
-    /// this leader is of no use to those who hear it, and its word would only keep them from electing another one.
+    /// Whether this leader hears nobody, and keeps silent for that ([`keeps_silent`]).
     pub fn deaf(&self) -> bool {
-        let patience = self.config.election_max;
-        let (now, heard) = (self.now(), lock(&self.heard));
-        let hears = |id: &RaftId| {
-            let last = heard.get(id).copied().unwrap_or_default();
-            *id == self.id || now < last + patience
-        };
         let Some(raft) = self.raft() else {
             return false;
         };
+        let (now, heard) = (self.now(), lock(&self.heard));
+        let silent_for = |id| now.saturating_sub(heard.get(&id).copied().unwrap_or_default());
         let metrics = raft.metrics();
         let m = metrics.borrow_watched();
-        let mut configs = m.membership_config.membership().get_joint_config().iter();
-        configs.any(|c| 2 * c.iter().filter(|id| hears(id)).count() <= c.len())
+        let configs = m.membership_config.membership().get_joint_config();
+        let times = (self.config.heartbeat, self.config.election_max);
+        keeps_silent(self.id, configs, silent_for, times)
     }
 
     /// Own messages get numbers only while a majority seems to be in reach:
