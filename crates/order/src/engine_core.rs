@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::codec::Wire;
 use crate::confirm::{Confirm, Question};
 use crate::cores::CoreWait;
+use crate::deaf::keeps_silent;
 use crate::lease::Lease;
 use crate::network::{Lane, Network, SendError};
 use crate::pending::PendingQueue;
@@ -28,9 +29,6 @@ use crate::whereabouts::Whereabouts;
 
 /// That a member's log went back is told once within this time.
 const TOLD_BACK: Duration = Duration::from_secs(60);
-
-/// A leader that hears nobody tries to be heard each time it has been so for this many times `election_max`.
-const TRIES_EACH: u32 = 6;
 
 /// An answer to an append, on its way to the session that waits for it.
 pub(crate) type AppendAnswer = (u64, StreamAppendResult<TypeConfig>);
@@ -410,35 +408,18 @@ impl Core {
         heard.is_some_and(|at| self.now() < at + within)
     }
 
-    /// Whether nothing of a majority has come in for so long (their engines and nodes say something all the time) that
-    /// this leader is of no use to those who hear it, and its word would only keep them from electing another one.
-    ///
-    /// Now and then it speaks all the same: who was just given a vote, died before it knew, and is back, says nothing
-    /// before it is told of that. By then the others have long elected another one, if they could.
+    /// Whether this leader hears nobody, and keeps silent for that ([`keeps_silent`]).
     pub fn deaf(&self) -> bool {
-        let patience = self.config.election_max;
-        let (now, heard) = (self.now(), lock(&self.heard));
         let Some(raft) = self.raft() else {
             return false;
         };
+        let (now, heard) = (self.now(), lock(&self.heard));
+        let silent_for = |id| now.saturating_sub(heard.get(&id).copied().unwrap_or_default());
         let metrics = raft.metrics();
         let m = metrics.borrow_watched();
-        let silent_for = |voters: &BTreeSet<RaftId>| {
-            let silent = |id: &RaftId| match *id == self.id {
-                true => Duration::ZERO,
-                false => now.saturating_sub(heard.get(id).copied().unwrap_or_default()),
-            };
-            let mut silent: Vec<Duration> = voters.iter().map(silent).collect();
-            silent.sort_unstable();
-            // Of the last one that makes a majority.
-            silent.get(silent.len() / 2).copied().unwrap_or_default()
-        };
-        let configs = m.membership_config.membership().get_joint_config().iter();
-        let silent = configs.map(silent_for).max().unwrap_or_default();
-        let round = patience * TRIES_EACH;
-        let within = Duration::from_nanos((silent.as_nanos() % round.as_nanos().max(1)) as u64);
-        let tries = silent >= round && within < 2 * self.config.heartbeat;
-        silent >= patience && !tries
+        let configs = m.membership_config.membership().get_joint_config();
+        let times = (self.config.heartbeat, self.config.election_max);
+        keeps_silent(self.id, configs, silent_for, times)
     }
 
     /// Own messages get numbers only while a majority seems to be in reach:

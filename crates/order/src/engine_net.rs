@@ -308,7 +308,7 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Session<S> {
                 }
                 request = next_of(input), if room && input.is_some() => match request {
                     Some(_) if self.core.lease_left().is_zero() && self.core.deaf() => {
-                        return Some((Err(self.broken("no majority is heard")), None));
+                        return Some((Err(self.broken("nobody is heard, and others may be elected")), None));
                     }
                     Some(request) => self.make(request),
                     None => self.input = None,

@@ -15,6 +15,7 @@ mod checked;
 mod codec;
 mod confirm;
 mod cores;
+mod deaf;
 pub mod disklog;
 pub mod engine;
 mod engine_core;

@@ -100,7 +100,7 @@ fn by(case: &mut Case, events: bool) -> anyhow::Result<()> {
         let said = all.filter(|(name, value)| {
             !matches!(
                 (*name, value.as_str()),
-                ("bt" | "bl", _) | ("en", "''") | ("fl", "999999.99")
+                ("bt" | "bl", _) | ("en", "''") | ("fl", "999999.99") | ("f", "-1e-60")
             )
         });
         said.map(|(name, value)| format!("{name} = {value}"))
