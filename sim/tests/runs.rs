@@ -124,6 +124,6 @@ fn a_leader_that_hears_nobody_costs_the_others_an_election() {
         assert_eq!(outcome.violation, None, "{nodes} nodes, seed {seed}");
         let stood = outcome.standstill;
         assert!(stood < Duration::from_secs(5), "seed {seed}: {stood:?}");
-        assert!(outcome.counts.partitions >= 3 && outcome.counts.elections >= 4);
+        assert!(outcome.counts.partitions >= 3 && outcome.counts.elections >= 3);
     }
 }
