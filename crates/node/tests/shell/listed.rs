@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dromon_node::Position;
+use dromon_node::{AskError, Position};
 
 use crate::edits::{copies, write};
+use crate::net::Unheard;
 use crate::toy::{Db, Disk};
 use crate::world::{World, run};
 
@@ -84,6 +85,41 @@ fn who_has_data_of_the_cluster_listed_joins_it() {
         );
         world.synced(&third);
         world.settle();
+    });
+}
+
+#[test]
+fn who_cannot_ask_at_an_address_listed_says_so_and_asks_nobody_with_an_empty_list() {
+    run(1, "", LIMIT, |world| {
+        world.crash(1);
+        let first = fresh(world, 1);
+        for (error, words) in [
+            (AskError::Barred as Unheard, "which asks nobody"),
+            (AskError::Silent, "which asks nobody"),
+            (AskError::ShutOut, "10.0.0.2:4567"),
+            (AskError::OtherVersion, "10.0.0.2:4567"),
+        ] {
+            world.net.speak_strangely(&World::addr(2), error);
+            let why = first.connect(&World::url(), true);
+            let why = why.expect_err("somebody may be there");
+            assert!(why.contains(words), "{why}");
+        }
+        first.connect("gcomm://", true).expect("nobody is asked");
+        world.synced(&first);
+    });
+}
+
+/// Another service, or a cluster of another name.
+#[test]
+fn who_is_refused_at_an_address_listed_founds() {
+    run(1, "", LIMIT, |world| {
+        world.crash(1);
+        world
+            .net
+            .speak_strangely(&World::addr(2), AskError::Refused);
+        let first = fresh(world, 1);
+        first.connect(&World::url(), true).expect("nobody is there");
+        world.synced(&first);
     });
 }
 
