@@ -58,7 +58,7 @@ pub struct QueueStats {
 /// A queue that hands events to threads in order of seqno.
 ///
 /// Handing them out in order is what makes parallel apply free of deadlock:
-/// the lowest unfinished seqno always has a thread. Pushing never blocks, as
+/// the lowest unfinished seqno always has a thread. Pushing waits for no thread that applies, as
 /// delivery must never wait; its producer bounds it by slowing origins and by
 /// dropping payloads that can be read again, and where nobody may be slowed (a copy is on its
 /// way, a pause) most of it lies elsewhere ([`Overflow`]).

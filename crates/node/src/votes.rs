@@ -17,6 +17,11 @@ use serde::{Deserialize, Serialize};
 /// In place of a winner: of those asked nobody is left, or only one, who failed.
 pub const NOBODY: u64 = u64::MAX;
 
+/// Whether a failure has won.
+pub fn is_failure(winner: u64) -> bool {
+    winner != 0 && winner != NOBODY
+}
+
 /// Open votes and the outcome of recent ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Votes {

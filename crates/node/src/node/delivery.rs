@@ -23,7 +23,7 @@ use crate::retention::Mark;
 use crate::spool::{PieceFiles, SPOOL_ABOVE};
 use crate::thinning;
 use crate::uniques::Uniques;
-use crate::votes::NOBODY;
+use crate::votes::{NOBODY, is_failure};
 
 /// Half-arrived payloads up to this size may be part of an overdue checkpoint.
 const OPEN_BYTES_MAX: u64 = 16 << 20;
@@ -410,7 +410,7 @@ impl Node {
                 note_winner(&mut lock(&self.votes), seqno, winner, released);
                 lock(&self.own_ballots).asked.remove(&seqno);
                 self.vote_decided.notify_all();
-                if ![0, NOBODY].contains(&winner) {
+                if is_failure(winner) {
                     self.enqueue(QueueItem {
                         seqno: course.state.position().seqno,
                         ordered: false,

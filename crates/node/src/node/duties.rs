@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dromon_gates::{QueueItem, Seqno};
+use dromon_gates::Seqno;
 use dromon_order::{NodeHandler, Order, OrderStatus, RaftId, Reply};
 use dromon_writeset::Uuid;
 
@@ -564,14 +564,7 @@ impl Node {
             shared.is_back_desynced = false;
         }
         let seqno = self.gates.last_ordered();
-        self.enqueue(QueueItem {
-            seqno,
-            ordered: false,
-            depends_on: seqno,
-            exclusive: true,
-            bytes: 0,
-            value: Item::Synced,
-        });
+        self.push_notice(seqno, Item::Synced);
     }
 
     pub(super) fn ask_synced(&self, order: &Arc<dyn Order>) {

@@ -5,7 +5,7 @@
 //! as requests. A seqno counts by itself only if this node wrote it when it
 //! stopped cleanly ([`Marks::stopped`]); any other one is compared with what
 //! the storage engine says. The flag counts unless a node that the own log names
-//! belongs to a primary component, or has more of the log; who has no such log asks those
+//! belongs to a primary component, or has more of the log; who has no log asks those
 //! that the address list names ([`listed`](super::listed)).
 //!
 //! [`Marks::stopped`]: crate::ddl_marks::Marks::stopped

@@ -14,7 +14,7 @@ use crate::cluster::{ClusterView, Member};
 use crate::database::{Meta, Outcome};
 use crate::messages::{Control, Position, encode, kind};
 use crate::trx::{Kind, Stage, Trx};
-use crate::votes::NOBODY;
+use crate::votes::{NOBODY, is_failure};
 
 impl Shared {
     /// Whether the members count on what this node says of what it has applied.
@@ -220,7 +220,7 @@ impl Node {
             return Outcome::Ok;
         }
         // What comes again after a crash may have been voted on.
-        let had_failed = (lock(&self.votes).get(&seqno)).is_some_and(|w| ![0, NOBODY].contains(w));
+        let had_failed = (lock(&self.votes).get(&seqno)).is_some_and(|w| is_failure(*w));
         let digest = twox_hash::XxHash3_64::oneshot(error).clamp(1, NOBODY - 1);
         let propose = || {
             let ballot = encode(&Control::Vote {

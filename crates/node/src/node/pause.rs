@@ -58,8 +58,13 @@ impl Node {
     /// Whether the database stands where the gates do. Before it is brought up, and while it joins again, these stand at
     /// a checkpoint, and a copy may be on its way, so that what lies here is nothing.
     fn tables_follow(&self) -> bool {
+        self.has_tables() && self.phase() != Phase::Rejoining
+    }
+
+    /// Whether there is a database that follows, or will again.
+    fn has_tables(&self) -> bool {
         let shared = self.shared();
-        !matches!(shared.phase, Phase::Closed | Phase::Rejoining) && shared.brought_up
+        shared.phase != Phase::Closed && shared.brought_up
     }
 
     /// Waits, until `deadline` at most, until a pause would leave no metadata locks behind.
@@ -90,11 +95,7 @@ impl Node {
     /// Ends the pause.
     pub fn resume(&self) {
         // Also where it joins again by now: nobody else takes back what the pause wrote.
-        let ran = {
-            let shared = self.shared();
-            shared.phase != Phase::Closed && shared.brought_up
-        };
-        if ran {
+        if self.has_tables() {
             self.save_running();
         }
         self.gates.resume();

@@ -196,14 +196,7 @@ impl Node {
             own: (!members.is_empty()).then_some(0),
             members,
         };
-        self.enqueue(QueueItem {
-            seqno,
-            ordered: false,
-            depends_on: seqno,
-            exclusive: true,
-            bytes: 0,
-            value: Item::View(view),
-        });
+        self.push_notice(seqno, Item::View(view));
         self.changed.notify_all();
     }
 

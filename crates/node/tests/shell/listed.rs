@@ -16,6 +16,23 @@ fn fresh(world: &World, n: usize) -> Arc<Db> {
     world.open(n, Disk::empty(), Position::UNDEFINED)
 }
 
+/// Node 3 as it stands at `disk`, without a log; `flag`: told that it may found.
+fn without_log(world: &World, disk: Disk, flag: &str) -> Arc<Db> {
+    let at = disk.position;
+    fresh(world, 3);
+    world.write_state_file(3, at);
+    world.edit_state_file(3, "safe_to_bootstrap", flag);
+    world.open(3, disk, at)
+}
+
+/// What node `n` has, all of which is finished.
+fn disk_of(world: &World, n: usize) -> Disk {
+    Disk {
+        position: world.settle(),
+        ..world.db(n).disk()
+    }
+}
+
 fn refused(world: &World, db: &Arc<Db>, words: &str) {
     let why = db
         .connect(&World::url(), true)
@@ -66,17 +83,10 @@ fn nor_beside_one_that_waits_for_the_others() {
 fn who_has_data_of_the_cluster_listed_joins_it() {
     run(3, "", LIMIT, |world| {
         write(&world.db(1), 0..5);
-        let at = world.settle();
-        let disk = Disk {
-            position: at,
-            ..world.db(3).disk()
-        };
+        let disk = disk_of(world, 3);
         world.crash(3);
         write(&world.db(1), 5..9);
-        fresh(world, 3);
-        world.write_state_file(3, at);
-        world.edit_state_file(3, "safe_to_bootstrap", "1");
-        let third = world.open(3, disk, at);
+        let third = without_log(world, disk, "1");
         third.connect(&World::url(), true).expect("it joins");
         assert!(
             world
@@ -141,15 +151,8 @@ fn who_finds_nobody_at_the_addresses_listed_founds_at_once() {
 fn who_would_need_a_copy_to_join_is_refused_and_keeps_its_data() {
     run(2, "", LIMIT, |world| {
         write(&world.db(1), 0..5);
-        let at = world.settle();
-        let disk = Disk {
-            position: at,
-            ..world.db(2).disk()
-        };
-        fresh(world, 3);
-        world.write_state_file(3, at);
-        world.edit_state_file(3, "safe_to_bootstrap", "1");
-        let third = world.open(3, disk, at);
+        let disk = disk_of(world, 2);
+        let third = without_log(world, disk, "1");
         std::fs::write(world.data_dir(3).join("galera.cache"), "").expect("room");
         let before = world.state_file(3);
         refused(world, &third, "in place of the data that is here");
@@ -163,17 +166,11 @@ fn who_would_need_a_copy_to_join_is_refused_and_keeps_its_data() {
 fn data_of_galera_without_a_log_takes_a_full_copy() {
     run(3, "", LIMIT, |world| {
         write(&world.db(1), 0..5);
-        let at = world.settle();
-        let disk = Disk {
-            position: at,
-            ..world.db(3).disk()
-        };
+        let disk = disk_of(world, 3);
         world.crash(3);
         write(&world.db(1), 5..9);
         let before = copies(world);
-        fresh(world, 3);
-        world.write_state_file(3, at);
-        let third = world.open(3, disk, at);
+        let third = without_log(world, disk, "0");
         std::fs::write(world.data_dir(3).join("galera.cache"), "").expect("room");
         third.connect(&World::url(), false).expect("two are there");
         world.synced(&third);
