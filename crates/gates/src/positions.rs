@@ -17,6 +17,9 @@ pub struct Positions {
     cancelled: BTreeSet<Seqno>,
     /// Seqnos above `released` that are finished already.
     finished: BTreeSet<Seqno>,
+    /// Those of them of which the database was told nothing.
+    untold: BTreeSet<Seqno>,
+    told: Seqno,
     /// The lowest that passes the commit gate and is never finished, or may not be; see `first_passed`.
     passed: Option<Seqno>,
     paused_at: Option<Seqno>,
@@ -54,6 +57,8 @@ impl Positions {
             released: position,
             cancelled: BTreeSet::new(),
             finished: BTreeSet::new(),
+            untold: BTreeSet::new(),
+            told: position,
             passed: None,
             paused_at: None,
             hold_at: None,
@@ -72,6 +77,8 @@ impl Positions {
         let cancelled = self.cancelled.split_off(&(position + 1));
         let mut finished = self.finished.split_off(&(position + 1));
         finished.retain(|seqno| cancelled.contains(seqno));
+        let mut untold = self.untold.split_off(&(position + 1));
+        untold.retain(|seqno| finished.contains(seqno));
         let passed = cancelled.iter().find(|s| !finished.contains(s)).copied();
         let not_before = |at: Option<Seqno>| at.map(|at| at.max(position));
         let (paused_at, stats) = (not_before(self.paused_at), self.stats);
@@ -80,6 +87,7 @@ impl Positions {
         (self.ordered, self.paused_at, self.stats) = (ordered, paused_at, stats);
         (self.leaves, self.ends_at) = (leaves, ends_at);
         (self.cancelled, self.finished, self.passed) = (cancelled, finished, passed);
+        self.untold = untold;
         while self.cancelled.remove(&(self.left + 1)) {
             self.left += 1;
         }
@@ -104,6 +112,11 @@ impl Positions {
     /// Every seqno up to here is finished: what "last committed" means.
     pub fn released(&self) -> Seqno {
         self.released
+    }
+
+    /// The newest of these of which the database was told: what it says of itself is that, or more.
+    pub fn told(&self) -> Seqno {
+        self.told
     }
 
     /// Whether `seqno` is the next one through the commit gate.
@@ -148,10 +161,18 @@ impl Positions {
         self.advance_released();
     }
 
+    /// The same, and the database may not have been told.
+    pub fn release_untold(&mut self, seqno: Seqno) {
+        if seqno > self.released {
+            self.untold.insert(seqno);
+        }
+        self.release(seqno);
+    }
+
     /// `seqno` has nothing to do: it passes both gates when its turn comes.
     pub fn cancel(&mut self, seqno: Seqno) {
         self.pass(seqno);
-        self.release(seqno);
+        self.release_untold(seqno);
         self.advance_released();
     }
 
@@ -187,6 +208,9 @@ impl Positions {
             && self.finished.remove(&(self.released + 1))
         {
             self.released += 1;
+            if !self.untold.remove(&self.released) {
+                self.told = self.released;
+            }
         }
     }
 
@@ -341,6 +365,25 @@ mod tests {
     }
 
     #[test]
+    fn the_database_is_not_told_of_what_has_nothing_to_do() {
+        let mut p = Positions::new(3);
+        (4..=9).for_each(|s| p.ordered(s));
+        assert_eq!(p.told(), 3);
+        p.cancel(6);
+        p.cancel(4);
+        assert_eq!((p.released(), p.told()), (4, 3));
+        assert!(p.leave(5));
+        p.release(5);
+        assert_eq!((p.released(), p.told()), (6, 5));
+        assert!(p.leave(7));
+        p.release_untold(7);
+        assert_eq!((p.released(), p.told()), (7, 5));
+        p.cancel(9);
+        p.reset(8);
+        assert_eq!((p.released(), p.told()), (9, 8), "a copy stands there");
+    }
+
+    #[test]
     fn what_passes_by_itself_does_so_after_a_copy_too() {
         let mut p = Positions::new(0);
         for s in 1..=9 {
@@ -480,6 +523,7 @@ mod tests {
             for s in 1..=n { p.ordered(s); }
             let mut left = vec![false; n as usize + 2];
             let mut done = vec![false; n as usize + 2];
+            let mut nothing = vec![false; n as usize + 2];
             let prefix = |v: &Vec<bool>| (1..=n).take_while(|&s| v[s as usize]).count() as i64;
             for pick in picks {
                 let s = 1 + (pick as i64) % n;
@@ -489,6 +533,7 @@ mod tests {
                     p.cancel(s);
                     left[i] = true;
                     done[i] = true;
+                    nothing[i] = true;
                 } else if !left[i] {
                     let turn = prefix(&left) + 1 == s;
                     prop_assert_eq!(p.leave(s), turn);
@@ -498,7 +543,10 @@ mod tests {
                     done[i] = true;
                 }
                 prop_assert_eq!(p.left(), prefix(&left));
-                prop_assert_eq!(p.released(), prefix(&left).min(prefix(&done)));
+                let released = prefix(&left).min(prefix(&done));
+                prop_assert_eq!(p.released(), released);
+                let told = (1..=released).rev().find(|&s| !nothing[s as usize]);
+                prop_assert_eq!(p.told(), told.unwrap_or(0));
             }
         }
     }

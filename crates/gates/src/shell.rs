@@ -127,6 +127,11 @@ impl Gates {
         self.lock().positions.released()
     }
 
+    /// The newest finished one of which the database was told: see [`Positions::told`].
+    pub fn told(&self) -> Seqno {
+        self.lock().positions.told()
+    }
+
     /// Every seqno up to here has left the commit gate.
     pub fn left(&self) -> Seqno {
         self.lock().positions.left()
@@ -179,11 +184,11 @@ impl Gates {
         wake_due(inner);
     }
 
-    /// `seqno` leaves the commit gate and is finished, in one step.
+    /// `seqno` leaves the commit gate and is finished, in one step; the database may not have been told.
     pub fn leave_and_release(&self, seqno: Seqno) {
         let mut inner = self.lock();
         inner.positions.leave(seqno);
-        inner.positions.release(seqno);
+        inner.positions.release_untold(seqno);
         wake_due(inner);
     }
 

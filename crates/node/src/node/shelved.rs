@@ -168,10 +168,10 @@ impl Node {
             trx: id.1,
             index: begins,
         };
-        let (history, released) = (*lock(&self.history), self.gates.released());
+        let (history, told) = (*lock(&self.history), self.gates.told());
         lock(&self.chunks)
             .lacking
-            .add_stream(history, first, note, released);
+            .add_stream(history, first, note, told);
         if !self.note_lacking() {
             return false;
         }
@@ -465,10 +465,10 @@ impl Node {
             trx: id.1,
             index: leaving.begins,
         };
-        let (history, released) = (*lock(&self.history), self.gates.released());
+        let (history, told) = (*lock(&self.history), self.gates.told());
         lock(&self.chunks)
             .lacking
-            .add_stream(history, leaving.first, note, released);
+            .add_stream(history, leaving.first, note, told);
         // Its rows are free from here on.
         self.closed.close_strictly(leaving.first, leaving.tables);
         let noted = self.note_lacking();

@@ -19,7 +19,7 @@ impl Node {
             let known = chunks.lacking.contains(history, id);
             if !known {
                 let is_open = chunks.open.contains_key(&id);
-                let (delivered, from) = (self.gates.last_ordered(), self.gates.released());
+                let (delivered, from) = (self.gates.last_ordered(), self.gates.told());
                 (chunks.lacking).thrown_away(history, id, is_open, delivered, from);
             }
             known
