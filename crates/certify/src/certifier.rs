@@ -44,6 +44,8 @@ pub struct Certifier {
 pub struct Stats {
     /// Distinct keys, prefixes included.
     pub keys: usize,
+    /// Of them those that no cut takes away: of large transactions that are open.
+    pub open_keys: usize,
     /// Write sets that passed and were not purged.
     pub write_sets: usize,
     /// Seqnos from the lowest write set held to the last one taken.
@@ -234,6 +236,20 @@ impl Certifier {
         }
     }
 
+    /// Forgets the oldest write sets while the index has more than `keys`, but none of the last `keep`
+    /// seqnos. A write set with a lower `last_seen` fails from then on, as after a cut.
+    ///
+    /// Whoever calls this does so at the same places of the total order everywhere, with the same numbers.
+    /// That bounds the index when write sets are large and reports of a slow node hold the cuts back.
+    pub fn keep_within(&mut self, keys: usize, keep: Seqno) {
+        let newest = self.position - keep;
+        while self.index.keys() > keys
+            && let Some(lowest) = self.index.lowest().filter(|lowest| *lowest <= newest)
+        {
+            self.purge(lowest);
+        }
+    }
+
     /// The last seqno taken.
     pub fn position(&self) -> Seqno {
         self.position
@@ -249,6 +265,7 @@ impl Certifier {
         let lowest = self.index.lowest().unwrap_or(self.position + 1);
         Stats {
             keys: self.index.keys() + self.open.keys(),
+            open_keys: self.open.keys(),
             write_sets: self.index.held(),
             interval: (self.position + 1).abs_diff(lowest),
             memory_bytes: self.index.memory(),

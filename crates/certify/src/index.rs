@@ -19,6 +19,8 @@ pub(crate) const NO_REF: Seqno = 0;
 
 /// Capacity in keys below which the map is never shrunk.
 const SHRINK_MIN: usize = 1 << 16;
+/// Hashes below which those of no use are left where they are.
+const HASHES_MIN: usize = 1 << 20;
 
 /// Last references to one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,6 +122,8 @@ pub(crate) struct Index {
     /// Seqno of the first slot.
     first: Seqno,
     hashes: VecDeque<KeyHash>,
+    /// How many hashes were left when those that are of no use were last taken out.
+    of_use: usize,
     held: usize,
 }
 
@@ -229,6 +233,25 @@ impl Index {
             keys: count,
         });
         self.held += 1;
+        if self.hashes.len() > HASHES_MIN.max(2 * self.of_use) {
+            self.drop_useless();
+        }
+    }
+
+    /// A key that many write sets name has a hash for each, and few references. Changes nothing but memory.
+    fn drop_useless(&mut self) {
+        let mut left = VecDeque::with_capacity(self.map.len());
+        let mut hashes = self.hashes.iter();
+        for (seqno, slot) in (self.first..).zip(&mut self.slots) {
+            let before = left.len();
+            let is_of_use = |hash: &&KeyHash| {
+                let refs = self.map.get(&MapKey::from(**hash));
+                refs.is_some_and(|refs| refs.all().contains(&seqno))
+            };
+            left.extend(hashes.by_ref().take(slot.keys as usize).filter(is_of_use));
+            slot.keys = (left.len() - before) as u32;
+        }
+        (self.of_use, self.hashes) = (left.len(), left);
     }
 
     /// Notes that `seqno` carries no write set that passed.
@@ -263,6 +286,7 @@ impl Index {
             self.slots.pop_front();
             self.first += 1;
         }
+        self.of_use = self.of_use.min(self.hashes.len());
         // A burst's memory is given back once it is a small part of the whole.
         if self.map.capacity() > SHRINK_MIN && self.map.len() < self.map.capacity() / 8 {
             self.map.shrink_to(self.map.len() * 2);

@@ -43,6 +43,11 @@ const DEPARTED_KEPT: Seqno = 1 << 20;
 /// in seqnos.
 const PURGE_EVERY: Seqno = 1024;
 
+/// Nor does it hold more keys than this, which take some 350 MB, but of this many newest seqnos: more than
+/// flow control lets a member be behind.
+const KEYS_MAX: usize = 3_500_000;
+const KEYS_KEPT: Seqno = 32;
+
 /// While a large payload is on its way, others pass it: the index reaches back
 /// to its beginning, but no further than this, in seqnos.
 const WINDOW_MAX: Seqno = 1 << 20;
@@ -77,6 +82,8 @@ pub struct ClusterState {
     ahead: Option<Ahead>,
     /// Bytes ordered since `chunked` was empty last.
     chunked_span: u64,
+    /// How many keys are remembered; the same everywhere.
+    keys_max: usize,
     /// Streaming transactions that clients asked for, by member and number there.
     streams: BTreeMap<(Uuid, u64), OpenStream>,
     certifier: Certifier,
@@ -107,7 +114,7 @@ struct Saved {
     certifier: Vec<u8>,
 }
 
-const FORMAT: u8 = 15;
+const FORMAT: u8 = 16;
 
 /// A checkpoint could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -136,6 +143,7 @@ impl ClusterState {
             chunked: BTreeMap::new(),
             ahead: None,
             chunked_span: 0,
+            keys_max: KEYS_MAX,
             streams: BTreeMap::new(),
             certifier: Certifier::new(position.seqno),
             sequencer: Sequencer::default(),
@@ -321,6 +329,7 @@ impl ClusterState {
             chunked: BTreeMap::new(),
             ahead: None,
             chunked_span: 0,
+            keys_max: KEYS_MAX,
             streams: (saved.streams.into_iter())
                 .map(|s| ((s.source, s.trx_id), s))
                 .collect(),
@@ -472,6 +481,7 @@ impl ClusterState {
             let window = self.window();
             self.certifier.purge(self.seqno - window);
         }
+        self.certifier.keep_within(self.keys_max, KEYS_KEPT);
     }
 
     fn control(&mut self, control: Control, ordered_by: Leadership) -> Vec<Event> {

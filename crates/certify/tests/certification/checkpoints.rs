@@ -63,6 +63,26 @@ proptest! {
         same(&runs_on, &always)?;
     }
 
+    /// Nor does it where the index may hold only so many keys.
+    #[test]
+    fn a_restart_changes_nothing_of_what_is_kept(
+        events in events(80),
+        keys in 0usize..40,
+        keep in 0i64..10,
+    ) {
+        let mut runs_on = Certifier::new(0);
+        let mut always = Certifier::new(0);
+        for placed in place(events, 0) {
+            always = restart(&always);
+            prop_assert_eq!(step(&mut runs_on, &placed), step(&mut always, &placed));
+            runs_on.keep_within(keys, keep);
+            always.keep_within(keys, keep);
+            same(&runs_on, &always)?;
+            let left = runs_on.stats();
+            prop_assert!(left.keys <= keys || left.interval <= keep as u64);
+        }
+    }
+
     /// Many cuts or only the last one: the same state.
     #[test]
     fn the_path_of_cuts_leaves_no_trace(events in events(80)) {

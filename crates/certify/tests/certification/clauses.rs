@@ -378,6 +378,75 @@ fn d6_purging_frees_and_never_goes_back() {
 }
 
 #[test]
+fn many_keys_are_forgotten_from_the_oldest_on() {
+    let mut c = Certifier::new(0);
+    let change = |source, seqno: Seqno, last_seen| {
+        (0..ESCALATION).fold(Spec::plain(source, last_seen), |spec, n| {
+            spec.with(&["d", "t", &format!("{seqno}/{n}")], Update)
+        })
+    };
+    for s in 1..=20 {
+        assert!(c.certify(s, &change(A, s, s - 1).make(s)).passed());
+        c.keep_within(10 * ESCALATION + 2, 4);
+    }
+    // Ten have so many, and their prefixes two.
+    let left = c.stats();
+    assert_eq!((left.write_sets, c.floor()), (10, 10));
+    assert_eq!(left.keys, 10 * ESCALATION + 2);
+    // The last four stay, however many keys they have.
+    c.keep_within(0, 4);
+    assert_eq!((c.stats().write_sets, c.floor()), (4, 16));
+    let next = |source, row, last_seen| {
+        let ws = change(source, row, last_seen).make(21);
+        c.clone().certify(21, &ws)
+    };
+    assert!(next(B, 17, 17).passed());
+    assert!(next(B, 17, 16).conflict().is_some());
+    assert_eq!(next(B, 1, 16).depends_on(), 16, "nothing below is known");
+    assert!(matches!(
+        next(B, 1, 15),
+        Verdict::Failed {
+            reason: FailReason::TooOld { .. },
+            ..
+        }
+    ));
+}
+
+/// The same rows again and again, and nobody cuts.
+#[test]
+fn what_is_named_often_takes_memory_once() {
+    const LAST: Seqno = 2_000;
+    let mut c = Certifier::new(0);
+    let take = |c: &mut Certifier, s: Seqno| {
+        let own = Spec::plain(A, s - 1).with(&["d", "own", &s.to_string()], Update);
+        let rows = (0..200).flat_map(|t| (0..4).map(move |n| (t.to_string(), n.to_string())));
+        let spec = rows.fold(own, |spec, (t, n)| spec.with(&["d", &t, &n], Update));
+        assert!(c.certify(s, &spec.make(s)).passed());
+    };
+    let (mut most, mut early) = (0, None);
+    for s in 1..=LAST {
+        take(&mut c, s);
+        most = most.max(c.stats().memory_bytes);
+        if s == LAST - 10 {
+            early = Some(c.clone());
+        }
+    }
+    // Two million hashes would be 32 MB. One million are left where they are, in room for as many.
+    assert!(most < 20 << 20, "{most}");
+    // Whether they were taken out changes nothing.
+    let mut other = early.expect("it came so far");
+    other = Certifier::decode(&other.encode()).expect("it is whole");
+    (LAST - 9..=LAST).for_each(|s| take(&mut other, s));
+    assert_eq!(c.digest(), other.digest());
+    for cut in [LAST - 5, LAST] {
+        c.purge(cut);
+        other.purge(cut);
+        assert_eq!(c.digest(), other.digest());
+    }
+    assert_eq!(c.stats().keys, 0);
+}
+
+#[test]
 fn a_cut_max_length_below_the_present_is_always_safe() {
     let change = |source, row: Seqno, last_seen| {
         Spec::plain(source, last_seen).with(&["d", "t", &row.to_string()], Update)

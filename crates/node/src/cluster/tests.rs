@@ -1,7 +1,7 @@
 //! The cluster state, control message by control message.
 
 mod first;
-
+mod kept;
 use super::*;
 use crate::messages::encode;
 use dromon_order::{Leadership, Part, RawMessage};

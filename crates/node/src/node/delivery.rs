@@ -430,9 +430,10 @@ impl Node {
                 ));
             }
         }
-        self.counters
-            .cert_index
-            .store(course.state.certifier().stats().keys as u64, Relaxed);
+        let index = course.state.certifier().stats();
+        let closed = index.keys - index.open_keys;
+        self.counters.cert_index.store(index.keys as u64, Relaxed);
+        self.counters.cert_closed.store(closed as u64, Relaxed);
     }
 
     pub(super) fn count_certified(&self, seqno: Seqno, last_seen: Seqno, verdict: &Verdict) {

@@ -2,6 +2,7 @@
 //! stores too little.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dromon_gates::Seqno;
@@ -21,8 +22,10 @@ const KEPT_TOLD: Duration = Duration::from_secs(60);
 const CAUGHT_UP: u64 = 1 << 20;
 /// A member that has not reported yet may take so many times `evs.suspect_timeout`: its log answers, or does not.
 const FIRST_REPORT: (u32, u32) = (60, 4);
-/// The leader orders a cut when it has grown by this much.
+/// The leader orders a cut when it has grown by this much,
 const CUT_STEP: Seqno = 128;
+/// or by anything if the index has more keys than this.
+const CUT_KEYS: u64 = 100_000;
 
 impl Node {
     /// What the leader does for all, at each look.
@@ -39,8 +42,10 @@ impl Node {
             .map(|m| m.uuid)
             .collect();
         if let Some(safe) = self.flow.safe(&counted) {
+            let many = self.counters.cert_closed.load(Relaxed) > CUT_KEYS;
+            let step = if many { 1 } else { CUT_STEP };
             let mut cut = lock(&self.cut_asked);
-            if safe - *cut >= CUT_STEP {
+            if safe - *cut >= step {
                 *cut = safe;
                 drop(cut);
                 // The next report asks again if this one is lost.

@@ -612,6 +612,8 @@ pub(crate) struct Counters {
     pub cert_interval_sum: AtomicU64,
     pub certified: AtomicU64,
     pub cert_index: AtomicU64,
+    /// Of the keys in it those that a cut may take away.
+    pub cert_closed: AtomicU64,
 }
 
 /// A cluster node.

@@ -327,3 +327,28 @@ fn a_current_read_waits_for_the_applier() {
         assert_eq!(outcome, Outcome::TrxMissing);
     });
 }
+
+/// A few write sets of many rows each: their keys are not kept until there are many write sets.
+#[test]
+fn keys_are_forgotten_when_there_are_many() {
+    const ROWS: u32 = 5_000;
+    const KEYS: i64 = 100_000;
+    run(3, "dromon.auto_stream_size=0", LIMIT, |world| {
+        let db = world.db(2);
+        for from in (0..30 * ROWS).step_by(ROWS as usize) {
+            let mut t = db.begin();
+            for n in from..from + ROWS {
+                t.put(row(n), 1).expect("a free row");
+            }
+            assert!(t.commit().is_committed());
+        }
+        world.settle();
+        world.until("most are forgotten", || {
+            let sizes = world
+                .members()
+                .into_iter()
+                .map(|d| d.count("cert_index_size"));
+            sizes.max().is_some_and(|most| most <= KEYS)
+        });
+    });
+}
