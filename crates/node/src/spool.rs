@@ -27,7 +27,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
@@ -73,6 +73,7 @@ pub struct Spooler {
     next: Arc<AtomicU64>,
     sending: Arc<Mutex<BTreeMap<u64, Bytes>>>,
     closer: Arc<Closer>,
+    mapped: Arc<AtomicUsize>,
     /// No file takes anything.
     #[cfg(test)]
     pub(crate) full: bool,
@@ -82,6 +83,7 @@ pub struct Spooler {
 struct Unmapped {
     bytes: Bytes,
     closer: Arc<Closer>,
+    mapped: Arc<AtomicUsize>,
     _file: Arc<ClosedLater>,
 }
 
@@ -93,6 +95,7 @@ impl AsRef<[u8]> for Unmapped {
 
 impl Drop for Unmapped {
     fn drop(&mut self) {
+        self.mapped.fetch_sub(1, Ordering::Relaxed);
         self.closer.later(std::mem::take(&mut self.bytes));
     }
 }
@@ -127,6 +130,7 @@ impl Spooler {
             next: Arc::new(AtomicU64::new(0)),
             sending: Arc::default(),
             closer: Arc::default(),
+            mapped: Arc::default(),
             #[cfg(test)]
             full: false,
         }
@@ -169,11 +173,18 @@ impl Spooler {
     /// The first `len` bytes of `file`.
     fn map(&self, file: &Arc<ClosedLater>, len: u64) -> io::Result<Bytes> {
         let bytes = (self.map)(file.get()?.try_clone()?, len)?;
+        self.mapped.fetch_add(1, Ordering::Relaxed);
         Ok(Bytes::from_owner(Unmapped {
             bytes,
             closer: self.closer.clone(),
+            mapped: self.mapped.clone(),
             _file: file.clone(),
         }))
+    }
+
+    /// How many files are mapped: each has a descriptor, and its room on the disk.
+    pub fn mapped(&self) -> usize {
+        self.mapped.load(Ordering::Relaxed)
     }
 
     /// All of a payload that was left elsewhere, in a file if it is large. The error says why

@@ -141,7 +141,16 @@ impl Open {
 
     /// The transaction, how many chunks are out, its age.
     fn so_far(&self) -> (Arc<Chunked>, u32, Duration) {
-        (self.chunked.clone(), self.next, self.began.elapsed())
+        (
+            self.chunked.clone(),
+            self.chunks_out(),
+            self.began.elapsed(),
+        )
+    }
+
+    /// Its end is no chunk.
+    fn chunks_out(&self) -> u32 {
+        self.next.min(self.chunked.chunks())
     }
 }
 
@@ -542,7 +551,7 @@ impl Node {
             let open = chunks.open.values_mut().filter(waits);
             open.map(|o| {
                 o.told = Some(o.next);
-                (o.chunked.clone(), o.next, o.moved.elapsed())
+                (o.chunked.clone(), o.chunks_out(), o.moved.elapsed())
             })
             .collect()
         };

@@ -15,6 +15,10 @@ use crate::spool::SPOOL_ABOVE;
 
 /// Above this, queued payloads are dropped and read from the log again.
 const QUEUE_BYTES_MAX: usize = 128 << 20;
+/// Nor are more payloads than this kept in files of their own,
+const FILES_KEPT: usize = 16;
+/// but for those that are longer: read again they would take memory. In bytes.
+const REREAD_MAX: u64 = 16 << 20;
 
 impl Node {
     /// A write set that no client here waits for took its place: an applier gets it, not before
@@ -58,14 +62,22 @@ impl Node {
         } else {
             len as usize
         };
-        let keep = in_memory == 0 || self.queue.bytes() < QUEUE_BYTES_MAX;
+        let keep = match in_memory {
+            0 => len > REREAD_MAX || self.spooler.mapped() <= FILES_KEPT,
+            _ => self.queue.bytes() < QUEUE_BYTES_MAX,
+        };
         let (payload, left) = match write_set.payload() {
-            Payload::Here(payload) => (keep.then(|| payload.clone()), None),
             Payload::Elsewhere(kept) if verdict.passed() => (None, Some(kept.clone())),
-            Payload::Elsewhere(_) => (Some(Bytes::new()), None),
+            Payload::Here(payload) if verdict.passed() || in_memory > 0 => {
+                (keep.then(|| payload.clone()), None)
+            }
+            // Nothing of it is read.
+            _ => (Some(Bytes::new()), None),
         };
         // The log's own checksum stands for each piece, and not for how they were put together.
         let is_left = left.is_some();
+        let sum = ((in_memory == 0 && keep || is_left) && verdict.passed())
+            .then(|| write_set.payload_sum());
         let locks = match verdict.passed() {
             true => self.locks_of(write_set),
             false => Locks::default(),
@@ -85,8 +97,7 @@ impl Node {
                 depends_on,
                 payload,
                 left,
-                sum: ((in_memory == 0 || is_left) && verdict.passed())
-                    .then(|| write_set.payload_sum()),
+                sum,
                 index,
                 locks,
             }),

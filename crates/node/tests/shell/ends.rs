@@ -54,6 +54,10 @@ fn small_ones_pass_one_that_takes_its_time() {
         for_others(world, |db| db.holds.close(Point::EndStart));
         let client = commit(large(&world.db(2), 1, 1));
         hold_the_end(world);
+        for db in world.members() {
+            let open = db.stat("dromon_large_open");
+            assert!(open.contains("3 of 3 chunks"), "{open} on {}", db.name);
+        }
         small_ones_pass(world);
         assert!(!client.is_finished());
         for_others(world, |db| db.holds.open(Point::EndStart));

@@ -88,3 +88,36 @@ fn who_is_held_up_applies_all_that_lies_in_files_and_leaves_amid_it() {
         assert_eq!(slow.read(row(MANY - 1)), 2);
     });
 }
+
+/// How many spool files of node `n` this process has open.
+fn spool_files(world: &World, n: usize) -> usize {
+    let dir = world.data_dir(n);
+    let all = std::fs::read_dir("/proc/self/fd").expect("it lists what is open");
+    all.flatten()
+        .filter_map(|fd| std::fs::read_link(fd.path()).ok())
+        .filter(|path| path.starts_with(&dir) && path.to_string_lossy().contains("dromon-spool-"))
+        .count()
+}
+
+/// Each has its own in the log, too.
+#[test]
+fn who_is_behind_does_not_keep_a_file_for_each_payload() {
+    const PAYLOADS: u32 = 24;
+    run(2, LOOSE, LIMIT, |world| {
+        let (first, slow) = (world.db(1), world.db(2));
+        slow.holds.close(Point::ApplyStart);
+        for n in 0..PAYLOADS {
+            let mut t = first.begin();
+            t.put(row(n), 7).expect("a free row");
+            assert!(t.commit_padded(9 << 19).is_committed());
+        }
+        world.until("all of it waits there", || {
+            slow.count("local_recv_queue") >= i64::from(PAYLOADS) - 4
+        });
+        // Some are closed a little later.
+        world.until("few files are open", || spool_files(world, 2) <= 20);
+        slow.holds.open(Point::ApplyStart);
+        world.settle();
+        assert!((0..PAYLOADS).all(|n| slow.read(row(n)) == 7));
+    });
+}
