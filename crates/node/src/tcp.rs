@@ -46,6 +46,9 @@ pub trait Host: Send + Sync {
     /// See [`Engines::memory`].
     fn memory(&self) -> (u64, u64);
 
+    /// See [`Engines::forget_memory_peak`].
+    fn forget_memory_peak(&self);
+
     /// What may cut the process off at any moment, as a handler of signals.
     fn brake(&self) -> Option<Arc<dyn Brake>>;
 }
@@ -231,6 +234,10 @@ impl Engines for Tcp {
         self.host.memory()
     }
 
+    fn forget_memory_peak(&self) {
+        self.host.forget_memory_peak();
+    }
+
     fn isolate(&self, on: bool) {
         let network = self.network.lock().unwrap_or_else(PoisonError::into_inner);
         self.isolated.store(on, Ordering::Relaxed);
@@ -412,6 +419,8 @@ mod tests {
         fn memory(&self) -> (u64, u64) {
             (0, 0)
         }
+
+        fn forget_memory_peak(&self) {}
 
         fn brake(&self) -> Option<Arc<dyn Brake>> {
             Some(Arc::new(Crashing))

@@ -120,6 +120,10 @@ impl Host for ServerHost {
         dromon_wsrep::memory::held()
     }
 
+    fn forget_memory_peak(&self) {
+        dromon_wsrep::memory::forget_peak();
+    }
+
     fn brake(&self) -> Option<Arc<dyn Brake>> {
         Some(Arc::new(CrashBrake))
     }

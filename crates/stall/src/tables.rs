@@ -55,11 +55,15 @@ pub fn make(cluster: &Cluster, large: Large) -> anyhow::Result<()> {
     rest::at_rest(cluster).map(drop)
 }
 
-/// Empties what the large one fills; an UPDATE needs nothing.
+/// Empties what the large one fills; an UPDATE needs nothing. Has extremes begin anew on all nodes: what the
+/// tables took is not the large one's.
 pub fn renew(cluster: &Cluster, large: Large) -> anyhow::Result<()> {
     if let Large::Load { .. } = large {
         let mut session = Session::open_within(cluster.node(0), DB, 0, LIMIT)?;
         session.exec("TRUNCATE TABLE big")?;
+    }
+    for node in cluster.nodes() {
+        Session::open_within(node, DB, 0, LIMIT)?.exec("FLUSH LOCAL STATUS")?;
     }
     Ok(())
 }

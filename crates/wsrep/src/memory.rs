@@ -66,7 +66,12 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Bytes held now, and at most since the start. Zero where [`Counting`] is not
+/// Lets the most that was held begin anew at what is held now.
+pub fn forget_peak() {
+    PEAK.store(HELD.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
+/// Bytes held now, and at most since the start or [`forget_peak`]. Zero where [`Counting`] is not
 /// installed.
 pub fn held() -> (u64, u64) {
     let get = |a: &AtomicI64| a.load(Ordering::Relaxed).max(0) as u64;
@@ -90,5 +95,7 @@ mod tests {
         assert!(during.0 >= before + (3 << 20) - STEP as u64);
         assert!(during.1 >= during.0);
         assert!(held().0 < during.0);
+        forget_peak();
+        assert!(held().1 < during.1, "the peak is what is held now");
     }
 }

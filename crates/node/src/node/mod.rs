@@ -260,6 +260,9 @@ pub trait Engines: Send + Sync {
     /// The memory this library holds now and held at most, in bytes.
     fn memory(&self) -> (u64, u64);
 
+    /// The most that it held begins anew at what it holds now.
+    fn forget_memory_peak(&self);
+
     /// Cuts this node's transport off, or ends that (`gmcast.isolate`): what
     /// runs, what is started later, and questions, which fail with [`ISOLATED`].
     fn isolate(&self, on: bool);

@@ -64,6 +64,7 @@ impl Node {
 
     /// Zeroes averages and extremes; counters go on.
     pub fn reset_status(&self) {
+        self.engines.forget_memory_peak();
         self.queue.reset_stats();
         lock(&self.unsent.0).reset();
         self.gates.reset_stats();
