@@ -52,21 +52,11 @@ pub(crate) fn position(
     let exe = fs::read_link("/proc/self/exe").map_err(|e| format!("the server's binary: {e}"))?;
     let cmdline =
         fs::read("/proc/self/cmdline").map_err(|e| format!("the server's options: {e}"))?;
-    let mut args = options_of(&cmdline);
     let at = |name: &str| data_dir.join(name).to_string_lossy().into_owned();
-    let (log, pid, socket) = (
-        at("dromon-recover.log"),
-        at("dromon-recover.pid"),
-        at("dromon-recover.sock"),
-    );
-    args.push("--wsrep-recover".into());
-    // To stderr, which goes to a file of ours.
-    args.push("--disable-log-error".into());
-    args.push("--skip-networking".into());
-    args.push(format!("--pid-file={pid}"));
-    args.push(format!("--socket={socket}"));
+    let (log, pid) = (at("dromon-recover.log"), at("dromon-recover.pid"));
+    let mut args = args_of(&cmdline, &pid);
     let remove = || {
-        for file in [&log, &pid, &socket] {
+        for file in [&log, &pid] {
             let _ = fs::remove_file(file); // may never have been there
         }
     };
@@ -89,6 +79,21 @@ pub(crate) fn position(
         }
         _ => outcome,
     }
+}
+
+/// The options with which the server of this command line is asked.
+fn args_of(cmdline: &[u8], pid: &str) -> Vec<String> {
+    let mut args = options_of(cmdline);
+    args.push("--wsrep-recover".into());
+    // To stderr, which goes to a file of ours.
+    args.push("--disable-log-error".into());
+    // The position is told in a Note.
+    args.push("--skip-silent-startup".into());
+    args.push("--skip-networking".into());
+    // Nor a socket, whose path may be too long.
+    args.push("--socket=".into());
+    args.push(format!("--pid-file={pid}"));
+    args
 }
 
 /// What is said where nobody can look.
@@ -145,14 +150,16 @@ fn dropped(word: &str) -> Option<bool> {
 
 fn run(exe: &Path, args: &[String], log: &str, manager: &ServiceManager) -> Result<(), String> {
     let out = fs::File::create(log).map_err(|e| format!("{log}: {e}"))?;
-    let mut child = Command::new(exe)
+    let mut command = Command::new(exe);
+    command
         .args(args)
         .env_remove("NOTIFY_SOCKET")
         .env_remove("LISTEN_FDS")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(out)
-        .spawn()
+        .stderr(out);
+    // One that outlived this server would keep the engine's files locked before the next.
+    let mut child = dromon_wsrep::process::spawn_with_thread(&mut command)
         .map_err(|e| format!("{} did not start: {e}", exe.display()))?;
     let deadline = Instant::now() + PATIENCE;
     let mut told: Option<Instant> = None;
@@ -255,6 +262,16 @@ mod tests {
         drop(file);
         fs::remove_dir_all(&dir).expect("it was made here");
         assert!(seen);
+    }
+
+    /// The position is a Note, which options of the user's may silence.
+    #[test]
+    fn the_server_that_is_asked_answers() {
+        let args = args_of(b"mariadbd\0--silent-startup\0--socket=/x\0", "/p");
+        let last = |name: &str| args.iter().rev().find(|a| a.contains(name)).cloned();
+        assert_eq!(last("silent-startup"), Some("--skip-silent-startup".into()));
+        assert_eq!(last("socket"), Some("--socket=".into()));
+        assert!(ASK_ENGINE.ends_with(" --skip-silent-startup"));
     }
 
     #[test]

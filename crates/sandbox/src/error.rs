@@ -236,7 +236,7 @@ pub enum SandboxError {
     },
     /// No node may bootstrap the stopped cluster.
     #[error(
-        "No node of the stopped cluster in {dir} is marked safe to bootstrap, and this provider needs one. Look at the seqno of each db*/data/grastate.dat (-1 after a crash: then run `mariadbd --defaults-file={dir}/dbN/my.cnf --user=mysql --wsrep-recover --skip-log-bin --disable-log-error`), set safe_to_bootstrap: 1 in the most advanced one and run `dromon up --dir {dir}` again, or give the data up with `dromon down --purge --dir {dir}`"
+        "No node of the stopped cluster in {dir} is marked safe to bootstrap, and this provider needs one. Look at the seqno of each db*/data/grastate.dat (-1 after a crash: then run `mariadbd --defaults-file={dir}/dbN/my.cnf --user=mysql --wsrep-recover --skip-log-bin --disable-log-error --skip-silent-startup`), set safe_to_bootstrap: 1 in the most advanced one and run `dromon up --dir {dir}` again, or give the data up with `dromon down --purge --dir {dir}`"
     )]
     NoneSafeToBootstrap {
         /// The cluster's directory.

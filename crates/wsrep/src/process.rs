@@ -2,6 +2,9 @@
 //! what it has used.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
 use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -28,6 +31,27 @@ pub fn told_to_stop() -> bool {
         let set = set.assume_init();
         libc::sigismember(&set, libc::SIGTERM) == 1 || libc::sigismember(&set, libc::SIGQUIT) == 1
     }
+}
+
+/// Starts `command`, and has the kernel kill what was started when the calling thread ends, with
+/// its process or without.
+pub fn spawn_with_thread(command: &mut Command) -> io::Result<Child> {
+    let parent = std::process::id();
+    let ends_with_it = move || {
+        // SAFETY: both ask the kernel only, and may be called after a fork.
+        let (asked, parent_now) = unsafe {
+            let asked = libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            (asked, libc::getppid())
+        };
+        match (asked, u32::try_from(parent_now) == Ok(parent)) {
+            (0, true) => Ok(()),
+            // It ended before it could be asked for.
+            (0, false) => Err(io::ErrorKind::Interrupted.into()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: between fork and exec the closure allocates nothing and takes no lock.
+    unsafe { command.pre_exec(ends_with_it) }.spawn()
 }
 
 /// What this process has used since its start.
@@ -163,6 +187,19 @@ mod tests {
             }
             assert!(!told_to_stop());
         }
+    }
+
+    #[test]
+    fn what_was_started_ends_with_its_thread() {
+        use std::os::unix::process::ExitStatusExt;
+
+        let starts = || spawn_with_thread(Command::new("sleep").arg("60")).expect("it starts");
+        let child = std::thread::spawn(starts).join();
+        let ended = child.expect("no panic").wait().expect("it ends");
+        assert_eq!(ended.signal(), Some(libc::SIGKILL));
+        let mut own = starts();
+        assert_eq!(own.try_wait().expect("it is there"), None);
+        own.kill().and_then(|()| own.wait()).expect("it ends");
     }
 
     #[test]

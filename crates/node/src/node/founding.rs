@@ -143,7 +143,7 @@ impl Node {
                 ));
                 file
             }
-            Ok(engine) if engine.is_defined() && word != Word::OwnStop => {
+            Ok(engine) if engine.is_defined() => {
                 self.warn(&format!(
                     "grastate.dat says that the data here belongs to history {}, but the storage engine stands at \
                      {engine}: it belongs to neither for certain. In a cluster that runs, this node takes a full copy",
@@ -158,7 +158,6 @@ impl Node {
                 ));
                 file
             }
-            _ if word == Word::OwnStop => file,
             Err(why) => {
                 self.engine_was_silent(&why);
                 unknown

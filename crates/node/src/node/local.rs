@@ -744,7 +744,8 @@ impl Node {
         }
     }
 
-    /// Ends one `desync`. Does not wait: the server is told when caught up.
+    /// Ends one `desync`. Does not wait: the server is told when caught up. Never refused: the server would end
+    /// itself. Members that cannot be told hear of it when this node is back.
     pub fn resync(&self) -> Outcome {
         let uuid = {
             let mut shared = self.shared();
@@ -755,10 +756,12 @@ impl Node {
             return Outcome::Ok;
         };
         let message: Bytes = encode(&Control::Resync { uuid });
-        match order.propose(kind::CONTROL, 0, message) {
-            Ok(_) => Outcome::Ok,
-            Err(_) => Outcome::ConnFail,
+        if let Err(e) = order.propose(kind::CONTROL, 0, message) {
+            self.note(&format!(
+                "the others were not told that this node is no longer desynced: {e}"
+            ));
         }
+        Outcome::Ok
     }
 }
 

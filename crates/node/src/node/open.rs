@@ -243,7 +243,8 @@ impl Node {
 
     /// Takes what a user typed into `SET GLOBAL wsrep_provider_options`.
     pub fn set_options(&self, text: &str) -> Result<(), String> {
-        let connected = self.order().is_some();
+        // Who tries to come back has no order between two attempts, and goes on with what it had.
+        let connected = self.order().is_some() || self.phase() == Phase::Rejoining;
         let mut opts = lock(&self.options);
         let before = opts.clone();
         let phase = options::Phase::Runtime { connected };

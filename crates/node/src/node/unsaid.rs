@@ -20,8 +20,7 @@ use dromon_order::Start;
 
 /// The command that tells what a storage engine has, of a server that is stopped. With its binary
 /// log it could keep a later transaction without an earlier one, and the position would not tell.
-pub const ASK_ENGINE: &str =
-    "mariadbd --user=mysql --wsrep-recover --skip-log-bin --disable-log-error";
+pub const ASK_ENGINE: &str = "mariadbd --user=mysql --wsrep-recover --skip-log-bin --disable-log-error --skip-silent-startup";
 
 /// What is told of such an engine where nobody can give a copy.
 fn unsaid() -> String {

@@ -161,11 +161,14 @@ fn fails(leader: bool) {
         }
         load.go_on(world, 10);
         let db = world.db(n);
+        assert_eq!(db.node().desync(), Outcome::Ok);
         world.net.fail_log(&db.addr);
         load.go_on(world, 20);
         world.until("it says so", || {
             world.report.said("this node's ordering engine failed")
         });
+        // The server ends itself where that is refused.
+        assert_eq!(db.node().resync(), Outcome::Ok);
         world.until("it does not serve any more", || !db.ready());
         assert!(!db.set(row(900), 1).is_committed());
         world.until("the others put it out, though its process runs", || {

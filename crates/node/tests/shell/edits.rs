@@ -161,6 +161,27 @@ fn data_of_another_history_is_not_passed_off_by_a_uuid() {
     });
 }
 
+/// Put there with the server stopped in order, into the files that were there: the server's own word tells.
+#[test]
+fn data_of_another_history_in_the_same_files_is_not_taken_for_what_stopped() {
+    run(3, PATIENT, LIMIT, |world| {
+        write(&world.db(1), 0..5);
+        world.settle();
+        let before = copies(world);
+        let three = world.db(3);
+        three.disconnect();
+        let other = Position {
+            history: Uuid([9; 16]),
+            seqno: 5,
+        };
+        let again = world.open(3, three.disk(), other);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert_eq!(copies(world), before + 1, "a full copy");
+        world.settle();
+    });
+}
+
 #[test]
 fn no_cluster_is_founded_on_data_of_another_history() {
     run(2, PATIENT, LIMIT, |world| {

@@ -308,6 +308,12 @@ fn who_was_away_for_too_long_says_so_once() {
             away.stat("dromon_stays_out")
                 .contains("needs a full copy, so its server must be restarted")
         });
+        // What it goes on trying with is not changed under it.
+        let refused = away.node().set_options("gmcast.segment=1");
+        let why = refused.expect_err("it takes this option when it connects");
+        assert!(why.contains("gmcast.segment"), "{why}");
+        let taken = away.node().set_options("evs.inactive_timeout=PT9S");
+        taken.expect("that may change at any time");
         std::thread::sleep(Duration::from_secs(9));
         let says = |text| world.report.times("n3", text);
         assert_eq!(says("this node needs a full copy"), 1);
