@@ -247,6 +247,12 @@ impl Hints {
         self.offer = None;
     }
 
+    /// Up to the last groups that may have changed a table: an offer whose first position does not cover them is
+    /// dropped.
+    pub fn changed(&self) -> &Reached {
+        &self.changed
+    }
+
     /// Whether an offer waits. If not, and without a catalog, it is time to
     /// read one.
     pub fn has_offer(&self) -> bool {
