@@ -268,7 +268,8 @@ impl Hints {
         if self.collector.has_lost() || !offer.before.covers(&self.changed) {
             return;
         }
-        match self.at.covers(&offer.after) {
+        // No keys that are being built are in it. The end of that makes it void.
+        match self.at.covers(&offer.after) && !self.collector.alters() {
             true => self.learn(offer.catalog),
             false => self.offer = Some(offer),
         }
