@@ -423,8 +423,10 @@ impl Puller {
             }),
         };
         let mut acknowledged = None;
-        // Since when nothing was there to be read.
+        // Since when nothing was there to be read, if something is now.
         let mut waits: Option<Instant> = None;
+        // The same, if nothing is yet.
+        let mut silent = None;
         loop {
             let mut ack = None;
             let mut last = None;
@@ -513,12 +515,13 @@ impl Puller {
             }
             self.exchange(counted);
             (self.every_now_and_then)();
-            let asked = Instant::now();
-            match &mut inflate {
+            let asked = silent.unwrap_or_else(Instant::now);
+            let came = match &mut inflate {
                 None => connection.read()?,
                 Some(inflate) => self.inflate(&mut connection, inflate)?,
-            }
-            waits = (asked.elapsed() >= WAITED).then_some(asked);
+            };
+            silent = (!came).then_some(asked);
+            waits = (came && asked.elapsed() >= WAITED).then_some(asked);
         }
     }
 
@@ -545,7 +548,12 @@ impl Puller {
 
     /// As [`Connection::read`], of a relay that compresses. Each time no more than one piece: a little
     /// may become very much.
-    fn inflate(&self, connection: &mut Connection, inflate: &mut Inflate) -> Result<(), PullError> {
+    fn inflate(
+        &self,
+        connection: &mut Connection,
+        inflate: &mut Inflate,
+    ) -> Result<bool, PullError> {
+        let mut came = false;
         loop {
             let n = inflate
                 .from
@@ -553,9 +561,13 @@ impl Puller {
                 .map_err(PullError::Zstd)?;
             if n > 0 {
                 connection.frames.feed(&inflate.buf[..n]);
-                return Ok(());
+                return Ok(true);
             }
             let bytes = connection.bytes()?;
+            if bytes.is_empty() {
+                return Ok(came);
+            }
+            came = true;
             inflate.from.put(bytes);
         }
     }
