@@ -190,8 +190,9 @@ proptest! {
         let found = view.find(&position).expect("readable").expect("nothing was purged");
         let begin = found.begin.expect("there is a file");
         let mut feed = Feed::new(9, Checksum::Crc32, true, begin.wanted, 1);
+        let left = view.not_there(&stops, &position, begin.place, Some(&begin.state.mariadb));
         feed.has(position);
-        feed.until(&stops);
+        feed.until(left);
         let head = view.head(begin.place.file).expect("readable");
         let name = view.name(begin.place.file);
         feed.begin(&name, begin.place.at, &head.format_event, Some(&begin.state.mariadb)).expect("it fits");
@@ -219,6 +220,75 @@ proptest! {
         feed.begin_file(&view.name(first));
         let out = run(&view, &mut feed, Place { file: first, at: 4 }).expect("all there");
         prop_assert_eq!(seen(&out, Checksum::Crc32).groups, model);
+    }
+}
+
+/// Without strict mode numbers of several servers may be out of order: another server's say nothing of
+/// whether the replica is where it is to stop.
+#[test]
+fn up_to_a_number_that_is_out_of_order() {
+    // What the relay begins behind, what it has, what the replica has, until, what it gets, whether it is told.
+    let log = "0-1-6 0-1-101 0-2-100 0-1-102 0-2-103";
+    let cases = [
+        ("", log, "0-1-6", "0-2-100", "0-1-101 0-2-100", true),
+        ("", log, "0-1-101", "0-2-100", "0-2-100", true),
+        ("", log, "0-2-100", "0-2-100", "", true),
+        ("", log, "0-1-102", "0-2-100", "", true),
+        ("", log, "0-2-103", "0-2-100", "", true),
+        ("", log, "0-2-100", "0-1-101", "", true),
+        ("", log, "0-1-6", "0-1-101", "0-1-101", true),
+        // It is missing, and the server's own go on.
+        ("", log, "0-1-6", "0-2-99", "0-1-101", true),
+        // It has not come yet.
+        ("", "0-1-6 0-1-101", "0-1-6", "0-2-100", "0-1-101", false),
+        ("", "0-1-6 0-1-101", "0-1-101", "0-2-100", "", false),
+        // The relay began behind it, or what it began behind is out of order.
+        ("0-1-101", "0-1-102", "0-1-102", "0-2-100", "", true),
+        ("0-1-101", "0-2-100", "0-1-101", "0-2-100", "0-2-100", true),
+    ];
+    let parsed = |text: &str| -> Vec<Gtid> {
+        let parts = text.split_whitespace();
+        parts.map(|gtid| gtid.parse().expect("a GTID")).collect()
+    };
+    for (before, log, has, until, gets, told) in cases {
+        // With a file for each group, and all in one.
+        for file_max in [1, 1 << 20] {
+            let options = StoreOptions {
+                file_max,
+                ..StoreOptions::default()
+            };
+            let before = BinlogState::from_gtids(parsed(before));
+            let device = Arc::new(SimDevice::new(5));
+            let (mut store, _) = Store::open(device, options, before).expect("empty");
+            let format = format_event(Checksum::Crc32);
+            store.begin_file(&format).expect("a good disk");
+            for name in parsed(log) {
+                if store.is_full() {
+                    store.rotate().expect("a good disk");
+                }
+                let group = transaction(name, 0, 0, Checksum::Crc32);
+                append(&mut store, &group, name).expect("a good disk");
+            }
+            store.flush().expect("a good disk");
+            let view = store.view();
+            let (has, until) = (has.parse().expect("one"), until.parse().expect("one"));
+            let found = view.find(&has).expect("readable").expect("all there");
+            let begin = found.begin.expect("there is a file");
+            let state = Some(&begin.state.mariadb);
+            let left = view.not_there(&until, &has, begin.place, state);
+            let what = format!("{log}: {has} until {until}, {left} left");
+            let mut feed = Feed::new(9, Checksum::Crc32, true, begin.wanted, 1);
+            feed.has(has);
+            feed.until(left);
+            let head = view.head(begin.place.file).expect("readable");
+            feed.begin("f", begin.place.at, &head.format_event, state)
+                .expect("it fits");
+            let out = run(&view, &mut feed, begin.place).expect("all there");
+            let got = seen(&out, Checksum::Crc32).groups.into_iter();
+            let got: Vec<Gtid> = got.map(|(gtid, _)| gtid).collect();
+            assert_eq!(got, parsed(gets), "{what}");
+            assert_eq!(feed.is_over(), told, "{what}");
+        }
     }
 }
 

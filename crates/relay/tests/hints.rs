@@ -523,3 +523,41 @@ fn tables_of_a_domain_out_of_order() {
     assert!(!comes(&mut offers, gtid(0, 1, 104), false, None));
     assert!(offers.waits());
 }
+
+/// A domain that the primary does not name: it was dropped there if the primary wrote it itself and the relay had it
+/// when tables were wanted. Of another server's, or of what came since, that cannot be said.
+#[test]
+fn tables_of_a_primary_that_names_a_domain_no_more() {
+    for (wanted, has, used, lacks) in [
+        ("0-1-9,5-1-7", "0-1-9,5-1-7", true, false),
+        ("0-1-9", "0-1-9,5-1-1", false, true),
+        ("0-1-9,5-2-7", "0-1-9,5-2-7", false, true),
+        ("0-1-9,5-1-7,6-2-1", "0-1-9,5-1-7,6-2-1", false, true),
+        // Domains that it names, or has had.
+        ("0-1-10,5-1-7", "0-1-10,5-1-7", false, false),
+        ("0-1-9,5-1-6", "0-1-9,5-1-7", false, false),
+    ] {
+        let parsed = |text: &str| text.parse::<Position>().expect("a position");
+        let state = BinlogState::from_gtids(parsed(has).iter());
+        let mut hints = Hints::behind(Limits::default(), parsed(has));
+        let mut offers = Offers::default();
+        let mut said = Vec::new();
+        for _ in 0..4 {
+            offers.wanted(1, || parsed(wanted));
+            // Asked again, as tables are still wanted.
+            offers.wanted(1, || parsed(has));
+            let read = ReadTables {
+                connection: 1,
+                before: parsed("0-1-9").into(),
+                after: parsed("0-1-9").into(),
+                catalog: Catalog::new(Vec::new()),
+            };
+            said.push(offers.take(Some(read), &mut hints, &state));
+            assert_eq!(hints.has_catalog(), used, "{wanted} {has}");
+            assert!(!offers.waits() && !hints.has_offer());
+        }
+        let new: Vec<_> = said.iter().map(|said| said.as_ref().map(|s| s.1)).collect();
+        let expected = lacks.then_some([None, None, Some(true), Some(false)]);
+        assert_eq!(new, expected.unwrap_or_default(), "{wanted} {has}");
+    }
+}

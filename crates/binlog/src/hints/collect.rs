@@ -11,6 +11,7 @@
 //!      └─────────────────┴─────────────────┴──> barrier ────────────────> WriteSet
 //! ```
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -19,7 +20,8 @@ use crate::bytes::bit;
 use crate::column::ColumnType;
 use crate::event::{Event, Payload};
 use crate::format::{Flavour, Format};
-use crate::gtid_event::gtid_flags;
+use crate::gtid::Gtid;
+use crate::gtid_event::{GtidEvent, gtid_extra, gtid_flags};
 use crate::header::{EventType, flags};
 use crate::rows_event::RowsEvent;
 use crate::stream::{Ending, Group, GroupName, Seen, Step};
@@ -141,6 +143,9 @@ struct Building {
     maps: FxHashMap<u64, Arc<Use>>,
 }
 
+/// Statements that have begun and not ended are remembered up to so many; each is a connection of the primary.
+const ALTERS_MAX: usize = 1024;
+
 /// Computes write sets.
 #[derive(Debug)]
 pub struct Collector {
@@ -151,6 +156,8 @@ pub struct Collector {
     rows: RowKeys,
     /// An event made it forget, since somebody asked.
     lost: bool,
+    /// ALTERs that a primary writes in two parts have begun in these groups: domain and seqno, and the server.
+    alters: BTreeMap<(u32, u64), u32>,
 }
 
 impl Collector {
@@ -163,6 +170,7 @@ impl Collector {
             open: None,
             rows: RowKeys::default(),
             lost: false,
+            alters: BTreeMap::new(),
         }
     }
 
@@ -204,6 +212,12 @@ impl Collector {
         }
     }
 
+    /// Whether an ALTER has begun and not ended (`binlog_alter_two_phase`). A replica builds its keys meanwhile, beside
+    /// the transactions that come, and no catalog shows them.
+    pub fn alters(&self) -> bool {
+        !self.alters.is_empty()
+    }
+
     /// The catalog, unless a statement came that may have changed a table.
     pub fn catalog(&self) -> Option<&Catalog> {
         self.catalog.as_deref()
@@ -221,7 +235,10 @@ impl Collector {
             self.open = None;
         }
         match &seen.step {
-            Step::Between => return None,
+            Step::Between => {
+                self.between(&seen.event);
+                return None;
+            }
             Step::Begin(group) | Step::Alone(group, _) => self.begin(group, seen.event.kind()),
             Step::Within | Step::End(..) => {}
         }
@@ -238,6 +255,16 @@ impl Collector {
         }
         self.inside(&seen.event, format);
         self.end(ending?)
+    }
+
+    /// What had begun when a primary was started anew never ends.
+    fn between(&mut self, event: &Event<'_>) {
+        if let EventType::FORMAT_DESCRIPTION = event.kind()
+            && let Ok(Payload::Format(format)) = event.decode(&Format::unknown())
+            && format.created != 0
+        {
+            self.alters.clear();
+        }
     }
 
     fn building(&self, barrier: Option<Barrier>) -> Building {
@@ -307,7 +334,8 @@ impl Collector {
             return self.bar(Barrier::Damaged);
         };
         match payload {
-            Payload::Gtid(_) | Payload::MySqlGtid(_) | Payload::Annotate(_) => {}
+            Payload::Gtid(begins) => self.alter(&begins),
+            Payload::MySqlGtid(_) | Payload::Annotate(_) => {}
             Payload::Xid(_) | Payload::XaPrepare(_) => {}
             Payload::Query(query) => {
                 let text = query.text(self.limits.bytes);
@@ -325,6 +353,29 @@ impl Collector {
             Payload::TableMap(map) => self.table_map(&map, event, format.flavour()),
             Payload::Rows(rows) => self.changed_rows(&rows),
             _ => self.other(event.kind()),
+        }
+    }
+
+    fn alter(&mut self, begins: &GtidEvent<'_>) {
+        let Gtid {
+            domain,
+            server,
+            seqno,
+        } = begins.gtid;
+        if !self.alters.is_empty() {
+            // Who was made the primary amid one has only its beginning in its binlog, for ever.
+            self.alters
+                .retain(|(of, _), by| *of != domain || *by == server);
+        }
+        let Some(extra) = begins.extra else { return };
+        if extra.flags & gtid_extra::START_ALTER != 0 {
+            self.alters.insert((domain, seqno), server);
+            if self.alters.len() > ALTERS_MAX {
+                self.alters.pop_first();
+            }
+        }
+        if extra.flags & (gtid_extra::COMMIT_ALTER | gtid_extra::ROLLBACK_ALTER) != 0 {
+            self.alters.remove(&(domain, extra.alter_begin));
         }
     }
 

@@ -247,6 +247,12 @@ impl Hints {
         self.offer = None;
     }
 
+    /// Up to the last groups that may have changed a table: an offer whose first position does not cover them is
+    /// dropped.
+    pub fn changed(&self) -> &Reached {
+        &self.changed
+    }
+
     /// Whether an offer waits. If not, and without a catalog, it is time to
     /// read one.
     pub fn has_offer(&self) -> bool {
@@ -262,7 +268,8 @@ impl Hints {
         if self.collector.has_lost() || !offer.before.covers(&self.changed) {
             return;
         }
-        match self.at.covers(&offer.after) {
+        // No keys that are being built are in it. The end of that makes it void.
+        match self.at.covers(&offer.after) && !self.collector.alters() {
             true => self.learn(offer.catalog),
             false => self.offer = Some(offer),
         }

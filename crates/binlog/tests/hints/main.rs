@@ -1,5 +1,6 @@
 //! Hints: rules by example, and whole streams against a small database.
 
+mod alters;
 mod hidden;
 mod rules;
 mod stream;

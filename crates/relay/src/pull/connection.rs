@@ -10,7 +10,7 @@
 use std::io::{self, Read};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::session::{Session, SessionError, Step};
 use crate::net::{ClientTls, Socket};
@@ -20,6 +20,9 @@ use crate::wire::{Frames, WireError, put_packet};
 const ANSWER_MAX: usize = 1 << 20;
 /// Longest event, with the mark in front of it.
 const EVENT_PACKET_MAX: usize = dromon_binlog::EVENT_MAX as usize + 3;
+
+/// So long at most does whoever follows wait at once: there is more to be done.
+const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Why it ended. The words are those of whoever connects.
 #[derive(Debug)]
@@ -61,6 +64,8 @@ pub struct Connection {
     dead_after: Duration,
     /// Silence for so long ends it.
     patience: Duration,
+    /// Since when it is waited in vain.
+    silent: Option<Instant>,
 }
 
 impl Connection {
@@ -78,6 +83,7 @@ impl Connection {
             buf: vec![0; read_max],
             dead_after,
             patience: dead_after,
+            silent: None,
         })
     }
 
@@ -167,27 +173,32 @@ impl Connection {
 
     fn wait_at_most(&mut self, patience: Duration) -> Result<(), Fault> {
         self.patience = patience;
-        let set = self.socket.tcp().set_read_timeout(Some(patience));
+        let wait = patience.min(WAIT_MAX);
+        let set = self.socket.tcp().set_read_timeout(Some(wait));
         set.map_err(Fault::Broken)
     }
 
-    /// Waits for more, and takes it for packets.
-    pub fn read(&mut self) -> Result<(), Fault> {
+    /// Waits for more, and takes it for packets. Whether anything came.
+    pub fn read(&mut self) -> Result<bool, Fault> {
         let n = self.receive()?;
         self.frames.feed(&self.buf[..n]);
-        Ok(())
+        Ok(n > 0)
     }
 
-    /// Waits for more, whatever it is; perhaps nothing.
+    /// Waits for more, whatever it is; nothing, if nothing came.
     pub fn bytes(&mut self) -> Result<&[u8], Fault> {
         let n = self.receive()?;
         Ok(&self.buf[..n])
     }
 
     fn receive(&mut self) -> Result<usize, Fault> {
+        let since = *self.silent.get_or_insert_with(Instant::now);
         match self.socket.read(&mut self.buf) {
             Ok(0) => Err(Fault::Closed),
-            Ok(n) => Ok(n),
+            Ok(n) => {
+                self.silent = None;
+                Ok(n)
+            }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
             Err(e)
                 if matches!(
@@ -195,7 +206,10 @@ impl Connection {
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
                 ) =>
             {
-                Err(Fault::Silent(self.patience))
+                match since.elapsed() < self.patience {
+                    true => Ok(0),
+                    false => Err(Fault::Silent(self.patience)),
+                }
             }
             Err(e) => Err(Fault::Broken(e)),
         }
@@ -236,6 +250,36 @@ mod tests {
         assert!(begin.elapsed() >= SHORT);
         drop(later.join().expect("no panic"));
         assert!(matches!(connection.read(), Err(Fault::Closed)));
+    }
+
+    /// Who waits for long has other things to do meanwhile.
+    #[test]
+    fn a_long_silence_comes_in_pieces() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound").to_string();
+        let mut connection = Connection::connect(&address, SHORT, 1000).expect("it listens");
+        let (mut other, _) = listener.accept().expect("it came");
+        let patience = WAIT_MAX * 2 + SHORT;
+        connection.follow(patience).expect("set");
+        let begin = Instant::now();
+        assert!(!connection.read().expect("it may be silent for longer"));
+        assert!(begin.elapsed() < patience);
+        other.write_all(&[1, 0, 0, 0, 7]).expect("sent");
+        assert!(connection.read().expect("it comes"));
+        let begin = Instant::now();
+        let mut pieces = 0;
+        let end = loop {
+            match connection.read() {
+                Ok(came) => assert!(!came),
+                Err(end) => break end,
+            }
+            pieces += 1;
+        };
+        assert!(
+            matches!(end, Fault::Silent(after) if after == patience),
+            "{end:?}"
+        );
+        assert!(begin.elapsed() >= patience && pieces >= 2, "{pieces}");
     }
 
     #[test]

@@ -101,6 +101,11 @@ impl Desk {
         state.error = None;
     }
 
+    /// What was read is of no use, for this reason.
+    pub(super) fn is_useless(&self, why: String) {
+        self.state().error = Some(why);
+    }
+
     /// How often tables were read, and why that failed last.
     pub fn told(&self) -> (u64, Option<String>) {
         let state = self.state();

@@ -423,8 +423,10 @@ impl Puller {
             }),
         };
         let mut acknowledged = None;
-        // Since when nothing was there to be read.
+        // Since when nothing was there to be read, if something is now.
         let mut waits: Option<Instant> = None;
+        // The same, if nothing is yet.
+        let mut silent = None;
         loop {
             let mut ack = None;
             let mut last = None;
@@ -513,12 +515,13 @@ impl Puller {
             }
             self.exchange(counted);
             (self.every_now_and_then)();
-            let asked = Instant::now();
-            match &mut inflate {
+            let asked = silent.unwrap_or_else(Instant::now);
+            let came = match &mut inflate {
                 None => connection.read()?,
                 Some(inflate) => self.inflate(&mut connection, inflate)?,
-            }
-            waits = (asked.elapsed() >= WAITED).then_some(asked);
+            };
+            silent = (!came).then_some(asked);
+            waits = (came && asked.elapsed() >= WAITED).then_some(asked);
         }
     }
 
@@ -545,7 +548,12 @@ impl Puller {
 
     /// As [`Connection::read`], of a relay that compresses. Each time no more than one piece: a little
     /// may become very much.
-    fn inflate(&self, connection: &mut Connection, inflate: &mut Inflate) -> Result<(), PullError> {
+    fn inflate(
+        &self,
+        connection: &mut Connection,
+        inflate: &mut Inflate,
+    ) -> Result<bool, PullError> {
+        let mut came = false;
         loop {
             let n = inflate
                 .from
@@ -553,9 +561,13 @@ impl Puller {
                 .map_err(PullError::Zstd)?;
             if n > 0 {
                 connection.frames.feed(&inflate.buf[..n]);
-                return Ok(());
+                return Ok(true);
             }
             let bytes = connection.bytes()?;
+            if bytes.is_empty() {
+                return Ok(came);
+            }
+            came = true;
             inflate.from.put(bytes);
         }
     }
@@ -590,14 +602,25 @@ impl Puller {
                     hints.offer(read.before, read.after, read.catalog);
                 }
             }
-            Kind::MariaDb => self.offers.take(read, hints, self.store.state()),
+            Kind::MariaDb => {
+                let useless = self.offers.take(read, hints, self.store.state());
+                if let Some((why, is_new)) = useless {
+                    if is_new {
+                        let text = format!("The primary's tables cannot be used: {why}.");
+                        self.log.say(Level::Warning, &text);
+                    }
+                    desk.is_useless(why);
+                }
+            }
         }
         let wanted = !hints.has_catalog() && !hints.has_offer();
-        desk.want(
-            wanted && !self.offers.waits() && self.clockless.is_empty(),
-            following.primary.server_id,
-            connection,
-        );
+        let wanted = wanted && !self.offers.waits() && self.clockless.is_empty();
+        let server_id = following.primary.server_id;
+        if wanted {
+            let state = self.store.state();
+            self.offers.wanted(server_id, || state.position());
+        }
+        desk.want(wanted, server_id, connection);
         let (catalogs, error) = desk.told();
         let so_far = following.hints.take().unwrap_or_default();
         following.hints = Some(HintStatus {
@@ -751,6 +774,46 @@ mod tests {
         read(2);
         puller.exchange(HintStatus::default());
         assert!(puller.offers.waits());
+    }
+
+    /// A domain was dropped at the primary (DELETE_DOMAIN_ID): its tables are used if it wrote that itself, and else
+    /// it is said why not.
+    #[test]
+    fn a_primary_that_names_a_domain_no_more() {
+        for (has, error) in [("0-1-9,5-1-7", None), ("0-1-9,5-2-7", Some("5-2-7"))] {
+            let desk = Arc::<Desk>::default();
+            let mut puller = puller(Kind::MariaDb, Some(Arc::clone(&desk)));
+            let state: BinlogState = has.parse().expect("a state");
+            let hints = Hints::behind(LIMITS, state.position());
+            puller.ingest = Ingest::new().with_hints(hints);
+            let device = Arc::new(SimDevice::new(1));
+            let opened = Store::open(device, StoreOptions::default(), state);
+            puller.store = opened.expect("empty").0;
+            let primary = Primary {
+                server_id: 1,
+                ..Primary::default()
+            };
+            puller.connected(primary, false);
+            for _ in 0..3 {
+                puller.exchange(HintStatus::default());
+                let named: Position = "0-1-9".parse().expect("a position");
+                desk.put(ReadTables {
+                    connection: 1,
+                    before: named.clone().into(),
+                    after: named.into(),
+                    catalog: Catalog::new(Vec::new()),
+                });
+            }
+            puller.exchange(HintStatus::default());
+            let hints = puller.ingest.hints().expect("computed");
+            assert_eq!(hints.has_catalog(), error.is_none(), "{has}");
+            let told = desk.told().1.unwrap_or_default();
+            assert_eq!(
+                error.is_some_and(|gtid| told.contains(gtid)),
+                error.is_some(),
+                "{told}"
+            );
+        }
     }
 
     /// One session that says a time of long ago, or of the future, makes the relay neither late nor early.

@@ -121,12 +121,19 @@ impl AskedServer {
         self.kind != PositionKind::ByGtid
     }
 
-    /// Its position; all that it covers is seen in tables that are read from now on.
+    /// Its position; all that it covers is seen in tables that are read from now on. Of domains that are not in
+    /// MariaDB's binlog it is what the server has executed as a replica.
     ///
     /// # Errors
     /// [`PositionError`].
     pub fn settled(&self, asker: &mut Asker) -> Result<Reached, PositionError> {
-        if !self.is_mysql() || !binlog_first(&self.version) {
+        if self.kind == PositionKind::ByGtid {
+            let mut reached = self.position(asker)?;
+            let executed = gtids(asker, "SELECT @@GLOBAL.gtid_slave_pos")?;
+            with_domains_of(&mut reached.position, &executed);
+            return Ok(reached);
+        }
+        if !binlog_first(&self.version) {
             return self.position(asker);
         }
         let lock = |asker: &mut Asker, statement| match asker.ask(statement, ANSWER_MAX) {
@@ -165,10 +172,7 @@ impl AskedServer {
     fn position(&self, asker: &mut Asker) -> Result<Reached, PositionError> {
         match &self.kind {
             PositionKind::ByGtid => {
-                let rows = asker.ask("SELECT @@GLOBAL.gtid_binlog_pos", ANSWER_MAX)?;
-                let text = cell(&rows, 0);
-                let none = |_| AskError::NoPosition { text: text.clone() };
-                let position: Position = text.parse().map_err(none)?;
+                let position = gtids(asker, "SELECT @@GLOBAL.gtid_binlog_pos")?;
                 Ok(position.into())
             }
             PositionKind::BySet => {
@@ -183,6 +187,22 @@ impl AskedServer {
                 let place = place(&cell(&rows, 0), &cell(&rows, 1), prefix)?;
                 Ok(place.as_position().into())
             }
+        }
+    }
+}
+
+fn gtids(asker: &mut Asker, select: &str) -> Result<Position, AskError> {
+    let rows = asker.ask(select, ANSWER_MAX)?;
+    let text = cell(&rows, 0);
+    let none = |_| AskError::NoPosition { text: text.clone() };
+    text.parse().map_err(none)
+}
+
+/// Takes over the domains that a position lacks.
+fn with_domains_of(position: &mut Position, other: &Position) {
+    for gtid in other.iter() {
+        if position.get(gtid.domain).is_none() {
+            position.set(gtid);
         }
     }
 }
@@ -259,6 +279,14 @@ mod tests {
             assert_eq!(binlog_first(version), first, "{version}");
             assert_eq!(status_of(version), status, "{version}");
         }
+    }
+
+    #[test]
+    fn what_was_executed_as_a_replica() {
+        let parsed = |text: &str| text.parse::<Position>().expect("a position");
+        let mut position = parsed("0-1-9,2-1-3");
+        with_domains_of(&mut position, &parsed("0-2-8,5-2-7"));
+        assert_eq!(position, parsed("0-1-9,2-1-3,5-2-7"));
     }
 
     #[test]

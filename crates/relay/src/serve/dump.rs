@@ -85,8 +85,10 @@ impl Connection<'_> {
             wanted,
             sequence,
         );
+        let until = wants.until.as_ref();
+        let until = until.map(|until| server.view.not_there(until, &has, place, state.as_ref()));
         feed.has(has);
-        if let Some(until) = &wants.until {
+        if let Some(until) = until {
             feed.until(until);
         }
         feed.came(late);

@@ -101,7 +101,7 @@ pub struct Feed {
     /// See [`Feed::now`].
     now: u32,
     /// Where the replica is to stop, in each domain in which it is not there yet.
-    until: Option<BTreeMap<u32, u64>>,
+    until: Option<Position>,
     /// It was told that it is there.
     is_over: bool,
 }
@@ -186,19 +186,15 @@ impl Feed {
         self.given = position;
     }
 
-    /// It wants nothing beyond this position, and nothing of domains that this does not name. To be
-    /// said behind what it has.
-    pub fn until(&mut self, until: &Position) {
-        let left = until.iter().filter(|gtid| {
-            let has = self.given.get(gtid.domain);
-            has.is_none_or(|has| has.seqno < gtid.seqno)
-        });
-        self.until = Some(left.map(|gtid| (gtid.domain, gtid.seqno)).collect());
+    /// It wants nothing beyond this position, and nothing of domains that this does not name: those in
+    /// which it is there before the first event (see [`crate::store::View::not_there`]).
+    pub fn until(&mut self, until: Position) {
+        self.until = Some(until);
     }
 
     /// Where the replica is to stop it was told so: nothing follows.
     pub fn is_over(&mut self) -> bool {
-        if !self.is_over && self.until.as_ref().is_some_and(BTreeMap::is_empty) {
+        if !self.is_over && self.until.as_ref().is_some_and(Position::is_empty) {
             self.is_over = true;
             let list = GtidList {
                 flags: gtid_list_flags::UNTIL_REACHED,
@@ -211,15 +207,15 @@ impl Feed {
     }
 
     /// Whether a group lies behind where the replica is to stop. Of the last one before it knows it
-    /// when it ends.
+    /// when it ends. Only a server's own numbers rise; those of others say nothing.
     fn is_beyond(&mut self, gtid: Gtid) -> bool {
         let Some(until) = &mut self.until else {
             return false;
         };
-        match until.get(&gtid.domain) {
+        match until.get(gtid.domain) {
             None => true,
-            Some(last) if gtid.seqno > *last => {
-                until.remove(&gtid.domain);
+            Some(last) if gtid.server == last.server && gtid.seqno > last.seqno => {
+                until.remove(gtid.domain);
                 true
             }
             Some(_) => false,
@@ -348,9 +344,9 @@ impl Feed {
                 self.given.set(gtid);
             }
             if let Some(until) = &mut self.until
-                && until.get(&gtid.domain) == Some(&gtid.seqno)
+                && until.get(gtid.domain) == Some(gtid)
             {
-                until.remove(&gtid.domain);
+                until.remove(gtid.domain);
             }
         }
         self.turned = match (event.kind(), self.grouper.format()) {

@@ -515,6 +515,29 @@ impl Places {
     }
 }
 
+impl Places {
+    /// In which domains of `until` one that has `has` and all of `before` is not there yet. Only a server's
+    /// own numbers rise, so those of another one say nothing.
+    pub fn not_there(&self, until: &Position, has: &Position, before: &BinlogState) -> Position {
+        let oldest = self.files.front().map(|file| &file.start.mariadb);
+        let mut left = Position::new();
+        for last in until.iter() {
+            let Gtid { domain, server, .. } = last;
+            let had = has.get(domain).filter(|has| has.server == server);
+            let had = had.map(|has| has.seqno).max(before.get(domain, server));
+            // The relay may have begun behind it (`start`), and does not know all servers of before.
+            let old = self.state.mariadb.get(domain, server).is_none()
+                && oldest
+                    .and_then(|oldest| oldest.position().get(domain))
+                    .is_some_and(|begin| begin.seqno >= last.seqno);
+            if !old && had.is_none_or(|seqno| seqno < last.seqno) {
+                left.set(last);
+            }
+        }
+        left
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -349,6 +349,23 @@ impl View {
             .map_err(StoreError::access("open", &name))
     }
 
+    /// In which domains of `until` a replica that has `has`, and all before a place, is not there yet.
+    /// `before`: all that, if it is known.
+    pub fn not_there(
+        &self,
+        until: &Position,
+        has: &Position,
+        place: Place,
+        before: Option<&BinlogState>,
+    ) -> Position {
+        let shared = self.shared();
+        let file = shared.places.file(place.file);
+        let before = before.or_else(|| file.map(|file| &file.start.mariadb));
+        let nothing = BinlogState::new();
+        let before = before.unwrap_or(&nothing);
+        shared.places.not_there(until, has, before)
+    }
+
     /// Where a replica with this position begins. A file that was not read through since
     /// the start is read now.
     pub fn find(&self, position: &Position) -> Result<Result<Found, Refused>, StoreError> {

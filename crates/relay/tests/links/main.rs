@@ -8,6 +8,7 @@ mod lines;
 mod logins;
 mod lost;
 mod restarts;
+mod searches;
 mod upstream;
 
 use std::collections::BTreeMap;
@@ -581,7 +582,12 @@ fn puller_with(
     dead_after: Duration,
     log: Log,
 ) -> Puller {
-    let source = Source {
+    let source = source(address, zstd, tls, dead_after);
+    Puller::new(source, store, log, Box::new(|| ()), None)
+}
+
+fn source(address: &str, zstd: Option<u8>, tls: Option<ClientTls>, dead_after: Duration) -> Source {
+    Source {
         address: address.to_owned(),
         wish: Wish {
             user: "repl".into(),
@@ -602,8 +608,7 @@ fn puller_with(
         dead_after,
         backoff_max: Duration::from_secs(1),
         start_file: None,
-    };
-    Puller::new(source, store, log, Box::new(|| ()), None)
+    }
 }
 
 fn until(what: &str, mut is: impl FnMut() -> bool) {
@@ -689,72 +694,6 @@ fn nothing_more_to_wait_for() {
     until("it is refused", || {
         let said = following.lock().expect("alive").last_error.clone();
         said.unwrap_or_default().contains("The replica has 0-9-500")
-    });
-    Following::stop(&following);
-    thread.join().expect("it ends");
-}
-
-/// Passes all on, but nothing of the server's for `search` after a dump was asked for, and nothing
-/// at all `lives` later.
-fn stalls(server: String, search: Duration, lives: Duration) -> String {
-    const DUMP: u8 = 18;
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("bound").to_string();
-    thread::spawn(move || {
-        for client in listener.incoming() {
-            let client = client.expect("a connection");
-            let server = TcpStream::connect(&server).expect("it listens");
-            let (mut from, mut to) = (client.try_clone(), server.try_clone());
-            let asked = Arc::new(Mutex::new(None));
-            let asks = Arc::clone(&asked);
-            thread::spawn(move || {
-                let (from, to) = (from.as_mut().expect("open"), to.as_mut().expect("open"));
-                let mut buf = [0; 4096];
-                while let Ok(n @ 1..) = from.read(&mut buf) {
-                    if buf[3..n].starts_with(&[0, DUMP]) {
-                        *asks.lock().expect("alive") = Some(Instant::now());
-                    }
-                    if to.write_all(&buf[..n]).is_err() {
-                        break;
-                    }
-                }
-            });
-            let (mut from, mut to) = (server, client);
-            let mut buf = [0; 4096];
-            while let Ok(n @ 1..) = from.read(&mut buf) {
-                let at: Option<Instant> = *asked.lock().expect("alive");
-                if let Some(at) = at {
-                    thread::sleep((at + search).saturating_duration_since(Instant::now()));
-                    if at.elapsed() > search + lives {
-                        // The next connection is taken when this one is given up.
-                        while matches!(to.peek(&mut [0]), Ok(1..)) {
-                            thread::sleep(Duration::from_millis(50));
-                        }
-                        break;
-                    }
-                }
-                if to.write_all(&buf[..n]).is_err() {
-                    break;
-                }
-            }
-        }
-    });
-    address
-}
-
-/// A primary that has to search for the place is silent; later silence means that it is dead.
-#[test]
-fn a_primary_that_searches() {
-    let (address, _, view) = serve(false, false);
-    let dead_after = Duration::from_millis(800);
-    let address = stalls(address, dead_after * 3, Duration::from_secs(2));
-    let (following, pulled, thread) = pull_with(&address, "", None, None, dead_after);
-    until("it has all", || pulled.state() == view.state());
-    assert_eq!(following.lock().expect("alive").connections, 1);
-    until("it counts as dead", || {
-        let said = following.lock().expect("alive").last_error.clone();
-        said.unwrap_or_default()
-            .contains("Nothing came from the primary for 0.8 s")
     });
     Following::stop(&following);
     thread.join().expect("it ends");
