@@ -30,7 +30,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use dromon_writeset::{Seqno, Uuid};
 
@@ -126,6 +126,8 @@ pub struct Marks {
     stopped: Option<Position>,
     /// The files that the newest mark is about ([`data_of`]), if they are others than those in the data directory.
     exchanged: Option<u64>,
+    /// When the last statement that this process noted began.
+    begun: Option<SystemTime>,
 }
 
 /// One slot's content.
@@ -192,6 +194,7 @@ impl Marks {
             newest,
             stopped,
             exchanged: Some(data).filter(|data| is_other(*data)),
+            begun: None,
         })
     }
 
@@ -218,12 +221,20 @@ impl Marks {
         if matches!(mark.progress, Progress::Ended { .. }) && self.rows_failed_behind(mark.at) {
             return Ok(());
         }
+        if mark.progress == Progress::Begun {
+            self.begun = Some(SystemTime::now());
+        }
         self.store(Some(mark))?;
         match mark.progress {
             // The other slot must not say that nothing is under way.
             Progress::Begun => self.store(Some(mark)),
             _ => Ok(()),
         }
+    }
+
+    /// When the last statement that this process noted began.
+    pub fn begun(&self) -> Option<SystemTime> {
+        self.begun
     }
 
     /// The node runs again: it does not stand where it stopped any more.

@@ -12,6 +12,7 @@ mod closed;
 pub mod cluster;
 pub mod database;
 pub mod ddl_marks;
+mod definitions;
 mod delayed;
 mod digests;
 mod donor;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use dromon_log::{DirDevice, FileKind, Log, LogOptions, SoonRead, WriterHandle, kind_by_name};
@@ -210,6 +210,10 @@ impl Engines for Tcp {
     fn sync_data(&self, data_dir: &Path) -> std::io::Result<()> {
         // Always the same one: what another process was told of meanwhile, it is told, too.
         Ok(rustix::fs::syncfs(self.held_data(data_dir)?)?)
+    }
+
+    fn sync_definitions(&self, data_dir: &Path, since: SystemTime) -> std::io::Result<()> {
+        crate::definitions::sync_changed(data_dir, since)
     }
 
     fn sync_all(&self) {

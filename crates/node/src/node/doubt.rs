@@ -162,6 +162,16 @@ impl Node {
 
     /// The statement at `seqno` is over.
     pub(super) fn ddl_ended(&self, seqno: Seqno, ok: bool) {
+        let begun = lock(&self.ddl_marks).begun().filter(|_| ok);
+        let synced = begun.map(|at| self.engines.sync_definitions(&self.setup.data_dir, at));
+        if let Some(Err(e)) = synced {
+            // It stays begun: after a crash nobody takes it for done.
+            self.warn(&format!(
+                "what the statement (DDL) at seqno {seqno} changed in {} could not be brought to the disk: {e}. It is whole                  in this server; if that crashes before another statement has run, this node takes a full copy. Look                  after the disk",
+                self.setup.data_dir.display()
+            ));
+            return;
+        }
         self.mark_ddl(seqno, Progress::Ended { ok });
     }
 

@@ -75,7 +75,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use dromon_gates::{ApplyQueue, Gates, Waiter};
@@ -249,6 +249,10 @@ pub trait Engines: Send + Sync {
     /// Has the operating system write everything of the file system of
     /// `data_dir` to the disk, and waits for that.
     fn sync_data(&self, data_dir: &Path) -> std::io::Result<()>;
+
+    /// Has what a statement changed in `data_dir` since then, outside of what the storage engines log, written
+    /// to the disk, and waits for that.
+    fn sync_definitions(&self, data_dir: &Path, since: SystemTime) -> std::io::Result<()>;
 
     /// Has all file systems written, whatever of a copy lies elsewhere (undo and redo files, a database behind
     /// a symbolic link). Of what fails there nobody hears.

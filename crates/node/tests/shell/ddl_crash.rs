@@ -70,6 +70,39 @@ fn one_that_was_over_is_not_run_again() {
     });
 }
 
+/// Its mark says that it need not be run again; files that the server changed for it, and did not sync, must be
+/// there by then.
+#[test]
+fn one_whose_files_are_not_on_the_disk_is_not_over() {
+    run(3, PATIENT, LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 5).is_committed());
+        world.settle();
+        let syncs = |n: usize| world.net.syncs(&World::addr(n));
+        let before = [1, 2, 3].map(syncs);
+        let copies = world.db(1).donations() + world.db(2).donations();
+        world.net.fail_syncs(&World::addr(3));
+        assert!(world.db(1).ddl(&ADD).is_committed());
+        let three = world.db(3);
+        has(world, &three, 105);
+        world.until("it is over there", || {
+            three.position() == world.db(1).position()
+        });
+        world.until("all have synced", || {
+            (1..=3).all(|n| syncs(n) > before[n - 1])
+        });
+        let says = "could not be brought to the disk";
+        world.until("n3 says so", || world.report.times("n3", says) == 1);
+        world.crash(3);
+        world.net.let_syncs(&World::addr(3));
+        let again = start(world, 3, a_place_behind(world.crashed_disk(3)));
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert_eq!(again.read(row(1)), 105, "as the others have it");
+        let now = world.db(1).donations() + world.db(2).donations();
+        assert_eq!(now, copies + 1, "nobody can tell without a copy");
+    });
+}
+
 /// Without its own leftovers it would not have failed.
 #[test]
 fn one_that_fails_because_it_has_run_already_counts_as_done() {

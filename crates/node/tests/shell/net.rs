@@ -6,7 +6,7 @@ use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use dromon_node::grastate::STATE_FILE;
@@ -680,6 +680,10 @@ impl Engines for MemEngines {
             true => Err(io::Error::other("the toy's disk is broken")),
             false => Ok(()),
         }
+    }
+
+    fn sync_definitions(&self, data_dir: &Path, _since: SystemTime) -> io::Result<()> {
+        self.sync_data(data_dir)
     }
 
     fn sync_all(&self) {
