@@ -226,6 +226,26 @@ fn another_history_is_refused() {
     );
 }
 
+/// The time is the same, the file is not. What is told again, behind a break, is no news.
+#[test]
+fn two_starts_within_a_second() {
+    const CRC: Checksum = Checksum::Crc32;
+    let begins = common::created(&format_event(CRC), 77);
+    let device = SimDevice::new(7);
+    let mut store = common::open(&device, options()).expect("empty");
+    let mut ingest = Ingest::new();
+    for (n, (file, files)) in (1..).zip([("f.3", 1), ("f.4", 2), ("f.4", 2)]) {
+        ingest.interrupt();
+        let turns = artificial_rotate(file, 4, CRC);
+        let group = transaction(gtid(0, 1, n), 1, 10, CRC);
+        for raw in [turns, begins.clone()].iter().chain(&group) {
+            take(&mut ingest, &mut store, raw).expect("a good primary");
+        }
+        store.flush().expect("a good disk");
+        assert_eq!(store.view().list().len(), files, "{file}");
+    }
+}
+
 /// A primary without checksums clears the time in a format description when the replica begins amid its
 /// file, and does not mend the checksum behind it.
 #[test]

@@ -141,8 +141,10 @@ pub struct Puller {
     /// The transaction that is under way.
     open: Events,
     form: Option<Arc<Form>>,
-    /// When the source was started last, as it says; 0: it has not said it.
-    started: u32,
+    /// The source's file that comes, as it says.
+    file: Vec<u8>,
+    /// The source's start that was told last: the file that began with it, and when. Two may be in one second.
+    started: Option<(Vec<u8>, u32)>,
     /// Something was passed on since the source was started last.
     passed: bool,
     /// Number of the server that all is for.
@@ -173,7 +175,8 @@ impl Puller {
             log,
             open: Events::default(),
             form: None,
-            started: 0,
+            file: Vec::new(),
+            started: None,
             passed: false,
             target: None,
             followed: String::new(),
@@ -322,8 +325,10 @@ impl Puller {
         if seen.abandoned.is_some() {
             self.open.clear();
         }
-        if seen.event.kind() == EventType::FORMAT_DESCRIPTION {
-            self.begins(&seen.event)?;
+        match seen.event.kind() {
+            EventType::ROTATE => self.turns(&seen.event, grouper.format())?,
+            EventType::FORMAT_DESCRIPTION => self.begins(&seen.event)?,
+            _ => {}
         }
         let step = seen.step;
         let found = step != Place::Between || seen.event.kind() == EventType::HEARTBEAT;
@@ -345,14 +350,26 @@ impl Puller {
         Ok(found)
     }
 
+    /// The source says which file comes, before each one, and at the beginning of each connection.
+    fn turns(&mut self, event: &Event<'_>, format: Option<&Format>) -> Result<(), PullError> {
+        let unknown = Format::unknown();
+        let payload = event.decode(format.unwrap_or(&unknown));
+        if let Payload::Rotate(rotate) =
+            payload.map_err(|error| StreamError::Event { at: 0, error })?
+        {
+            self.file = rotate.file.to_vec();
+        }
+        Ok(())
+    }
+
     /// A file of the source begins, or what is sent of one.
     fn begins(&mut self, event: &Event<'_>) -> Result<(), PullError> {
         let form = Form::of(event).map_err(|error| StreamError::Event { at: 0, error })?;
-        let started = form.format.created;
-        self.form = Some(Arc::new(form));
+        let started = Some((self.file.clone(), form.format.created));
         // Amid a file, and where one follows another by itself, no time stands in it. What is told a second time is
         // no news.
-        let is_news = started != 0 && started != self.started;
+        let is_news = form.format.created != 0 && started != self.started;
+        self.form = Some(Arc::new(form));
         if is_news {
             self.started = started;
         }
@@ -502,7 +519,7 @@ pub(crate) fn incident(event: &Event<'_>) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use dromon_binlog::{Checksum, Header, compress, encode_event, version_bytes};
+    use dromon_binlog::{Checksum, Header, Rotate, compress, encode_event, version_bytes};
 
     use super::*;
     use crate::fake_target::{Fake, Reply, settings};
@@ -619,6 +636,15 @@ pub(crate) mod tests {
         event(EventType::GTID, &Payload::Other(&body))
     }
 
+    /// That a file of this name comes, as a packet.
+    fn file(name: &[u8]) -> Vec<u8> {
+        let rotate = Rotate {
+            position: 4,
+            file: name,
+        };
+        event(EventType::ROTATE, &Payload::Rotate(rotate))
+    }
+
     /// Of what comes, the seqnos of transactions; 0: the source was started.
     fn passed_on(from: &std::sync::mpsc::Receiver<Came>) -> Vec<u64> {
         let all = from.try_iter().map(|came| match came {
@@ -654,10 +680,19 @@ pub(crate) mod tests {
         // The same again, and behind a connection that broke.
         assert_eq!(takes(&[started(77), gtid(13), end(), started(0)]), [13]);
         assert_eq!(takes(&[started(77), started(0), gtid(14), end()]), [14]);
+        // Twice within a second: the time is the same, the file is not. That one again is no news.
+        for (name, seqno, wanted) in [
+            (&b"bin.5"[..], 15, &[0, 15][..]),
+            (b"bin.6", 16, &[0, 16]),
+            (b"bin.6", 17, &[17]),
+        ] {
+            let all = [file(name), started(78), gtid(seqno), end()];
+            assert_eq!(takes(&all), wanted);
+        }
         // Twice, with nothing in between.
-        assert_eq!(takes(&[started(78), started(79), gtid(15), end()]), [0, 15]);
+        assert_eq!(takes(&[started(79), started(80), gtid(18), end()]), [0, 18]);
         let read = &all.form.as_ref().expect("a form").format;
-        assert_eq!(read.created, 79);
+        assert_eq!(read.created, 80);
 
         // Nothing was made before what comes first, nor does it count when it comes again.
         let (mut first, mut grouper) = puller(1 << 20, to);

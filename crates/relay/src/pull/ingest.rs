@@ -179,6 +179,8 @@ pub struct Ingest {
     kind: Kind,
     /// Of MySQL with GTIDs: the primary's file whose groups stand in the current one.
     counted: Option<Counted>,
+    /// Of MariaDB: the primary's file that began with its last start. Two may be in one second.
+    started_in: Option<Vec<u8>>,
     /// No format description has come over this connection.
     fresh: bool,
 }
@@ -216,6 +218,7 @@ impl Ingest {
             mirror: None,
             kind: Kind::MariaDb,
             counted: None,
+            started_in: None,
             fresh: true,
         }
     }
@@ -413,9 +416,16 @@ impl Ingest {
                         version: format.version_text(),
                     });
                 }
+                // None stands in it amid a file, or where one follows another by itself.
+                let before = match format.created {
+                    0 => None,
+                    _ => self.started_in.replace(self.file.clone()),
+                };
+                let elsewhere = before.is_some_and(|file| file != self.file);
                 let known = current.is_some_and(|current| {
                     let restarted = format.created != 0 && format.created != current.created;
                     !restarted
+                        && !elsewhere
                         && current.server_version == format.server_version
                         && current.post_header_lens == format.post_header_lens
                 });

@@ -135,6 +135,12 @@ pub fn run(case: &mut Case) -> anyhow::Result<()> {
     let below = Server::new(&dir, "below", 3, &["--max-allowed-packet=64M"])?;
     grant(&target)?;
     below.follow(target.port)?;
+    // What its thread asks at the beginning the limits do not allow.
+    let until = Instant::now() + LIMIT;
+    while below.status("Slave_IO_Running")? != "Yes" {
+        ensure!(Instant::now() < until, "it does not follow the target");
+        thread::sleep(Duration::from_millis(50));
+    }
     target.run(LIMITS)?;
     primary.run(STATEMENTS)?;
     // It fails on its first row: the file is deleted again.
