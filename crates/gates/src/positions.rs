@@ -20,8 +20,10 @@ pub struct Positions {
     /// Those of them of which the database was told nothing.
     untold: BTreeSet<Seqno>,
     told: Seqno,
-    /// The lowest that passes the commit gate and is never finished, or may not be; see `first_passed`.
-    passed: Option<Seqno>,
+    /// Seqnos above `released` that pass the commit gate and are never finished.
+    passed: BTreeSet<Seqno>,
+    /// What is not finished below this, or there, may never be.
+    unsure_to: Seqno,
     paused_at: Option<Seqno>,
     /// A second stop, independent of the pause.
     hold_at: Option<Seqno>,
@@ -59,7 +61,8 @@ impl Positions {
             finished: BTreeSet::new(),
             untold: BTreeSet::new(),
             told: position,
-            passed: None,
+            passed: BTreeSet::new(),
+            unsure_to: 0,
             paused_at: None,
             hold_at: None,
             leaves: false,
@@ -79,7 +82,8 @@ impl Positions {
         finished.retain(|seqno| cancelled.contains(seqno));
         let mut untold = self.untold.split_off(&(position + 1));
         untold.retain(|seqno| finished.contains(seqno));
-        let passed = cancelled.iter().find(|s| !finished.contains(s)).copied();
+        let passed = cancelled.iter().filter(|s| !finished.contains(s));
+        let passed = passed.copied().collect();
         let not_before = |at: Option<Seqno>| at.map(|at| at.max(position));
         let (paused_at, stats) = (not_before(self.paused_at), self.stats);
         let (leaves, ends_at) = (self.leaves, not_before(self.ends_at));
@@ -128,7 +132,9 @@ impl Positions {
     /// finished here and what lies behind that.
     pub fn is_alone(&self, seqno: Seqno) -> bool {
         let end = self.ends_at.map(|at| at + 1);
-        let first_open = [Some(seqno), self.first_passed(), end]
+        let passed = self.passed.first().copied();
+        let unsure = (self.released < self.unsure_to).then_some(self.released + 1);
+        let first_open = [Some(seqno), passed, unsure, end]
             .into_iter()
             .flatten()
             .min();
@@ -180,19 +186,19 @@ impl Positions {
     /// finished: the node is going down and must not claim to have it.
     pub fn pass_commit(&mut self, seqno: Seqno) {
         if seqno > self.released && !self.finished.contains(&seqno) {
-            self.passed = Some(self.first_passed().map_or(seqno, |at| at.min(seqno)));
+            self.passed.insert(seqno);
         }
         self.pass(seqno);
     }
 
     /// What is not finished now may never be, wherever it is.
     pub fn nothing_more_is_sure(&mut self) {
-        self.passed = Some(self.released + 1);
+        self.unsure_to = Seqno::MAX;
     }
 
-    /// What was finished after all does not count.
-    fn first_passed(&self) -> Option<Seqno> {
-        self.passed.filter(|at| *at > self.released)
+    /// The lowest one that is not finished now may never be.
+    pub fn lowest_is_not_sure(&mut self) {
+        self.unsure_to = self.unsure_to.max(self.released + 1);
     }
 
     fn pass(&mut self, seqno: Seqno) {
@@ -208,6 +214,7 @@ impl Positions {
             && self.finished.remove(&(self.released + 1))
         {
             self.released += 1;
+            self.passed.remove(&self.released);
             if !self.untold.remove(&self.released) {
                 self.told = self.released;
             }
@@ -430,7 +437,7 @@ mod tests {
         let mut p = Positions::new(0);
         (1..=3).for_each(|s| p.ordered(s));
         assert!(p.leave(1) && !p.is_alone(2));
-        p.nothing_more_is_sure();
+        p.lowest_is_not_sure();
         assert!(p.is_alone(2) && !p.is_alone(3));
         p.release(1);
         assert!(p.leave(2) && !p.is_alone(3), "it was finished after all");
@@ -438,6 +445,31 @@ mod tests {
         p.pass_commit(3);
         p.ordered(4);
         assert!(p.is_alone(4), "nor does that hide what passes later");
+    }
+
+    /// One is passed amid others that are finished after all, and nobody knew that they would be.
+    #[test]
+    fn what_is_finished_after_all_does_not_hide_what_never_is() {
+        let mut p = Positions::new(0);
+        (1..=4).for_each(|s| p.ordered(s));
+        p.lowest_is_not_sure();
+        p.pass_commit(3);
+        p.lowest_is_not_sure();
+        for s in [1, 2] {
+            assert!(p.leave(s));
+            p.release(s);
+        }
+        assert!(p.may_commit(4) && p.is_alone(4));
+
+        let mut p = Positions::new(0);
+        (1..=5).for_each(|s| p.ordered(s));
+        assert!(p.leave(1) && p.leave(2));
+        p.nothing_more_is_sure();
+        p.release(1);
+        assert!(p.is_alone(3), "nor is 2");
+        assert!(p.leave(3) && p.is_alone(4), "nor is anything");
+        p.reset(4);
+        assert!(p.leave(5) && !p.is_alone(6), "it begins anew");
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl Gates {
     pub fn close_at(&self, seqno: Seqno) {
         let mut inner = self.lock();
         inner.closed = true;
-        inner.positions.nothing_more_is_sure();
+        inner.positions.lowest_is_not_sure();
         inner.positions.end_at(seqno);
         inner.wake_all();
     }
@@ -204,6 +204,13 @@ impl Gates {
     pub fn pass_commit(&self, seqno: Seqno) {
         let mut inner = self.lock();
         inner.positions.pass_commit(seqno);
+        wake_due(inner);
+    }
+
+    /// The lowest one that is not finished may never be: nobody waits for it at the commit gate.
+    pub fn lowest_is_not_sure(&self) {
+        let mut inner = self.lock();
+        inner.positions.lowest_is_not_sure();
         wake_due(inner);
     }
 

@@ -115,6 +115,12 @@ impl Node {
                 self.settings().base_dir.display()
             ));
         }
+        self.pass_lost();
+    }
+
+    /// Nobody passes the places of what was lost there, and nothing that lies behind them is done here.
+    pub(super) fn pass_lost(&self) {
+        self.gates.end_before(self.gates.left() + 1);
     }
 }
 

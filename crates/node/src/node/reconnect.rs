@@ -336,9 +336,11 @@ impl Node {
         let ends_at = self.shared().ends_at;
         let target = ends_at.unwrap_or_else(|| self.gates.last_ordered());
         if !ended || !self.drains(target, deadline) || !self.has_told_server(deadline) {
-            self.note(
-                "what was ordered is not finished here yet; waiting for it before joining again",
-            );
+            if self.phase() == Phase::Rejoining {
+                self.note(
+                    "what was ordered is not finished here yet; waiting for it before joining again",
+                );
+            }
             let mut shared = self.shared();
             if shared.phase == Phase::Rejoining {
                 shared.phase = Phase::NonPrimary;
@@ -387,9 +389,16 @@ impl Node {
                 shared = self.wait_shared(shared, until);
             }
         }
-        if matches!(self.phase(), Phase::Leaving | Phase::Closed) {
+        match self.phase() {
             // Told to leave meanwhile. An engine that was begun has moved them to where its log begins.
-            self.gates.restart(position.seqno);
+            Phase::Leaving | Phase::Closed => self.gates.restart(position.seqno),
+            // Its last views are in the queue, which holds everything; and who has begun what lies ahead waits for a
+            // place that does not come.
+            Phase::Inconsistent => {
+                self.gates.close_at(position.seqno);
+                self.queue.resume();
+            }
+            _ => {}
         }
     }
 
@@ -400,7 +409,7 @@ impl Node {
         loop {
             let by = deadline.min(Instant::now() + DRAIN_LOOK);
             match self.gates.wait_released(target, &waiter, false, Some(by)) {
-                Ok(()) => return true,
+                Ok(()) => return self.phase() == Phase::Rejoining,
                 Err(WaitError::TimedOut) if Instant::now() < deadline => {}
                 Err(_) => return false,
             }

@@ -149,7 +149,7 @@ impl Node {
                 continue;
             }
             // What clients waited for may never come; the server is not worse off with groups.
-            self.gates.nothing_more_is_sure();
+            self.gates.lowest_is_not_sure();
             self.warn(&format!(
                 "connection {conn}, transaction {}, at seqno {seqno} left commit order 10 s ago, and its server has not \
                  finished it since: perhaps the disk of the binary log is full, or a replica does not acknowledge (semi-sync). It is kept on the \

@@ -117,6 +117,8 @@ impl Node {
         for item in self.queue.clear() {
             if item.ordered {
                 self.gates.pass_commit(item.seqno);
+            } else if matches!(item.value, Item::Lost(_)) {
+                self.pass_lost();
             }
         }
     }

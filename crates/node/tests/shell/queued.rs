@@ -1,8 +1,12 @@
 //! More waits for the appliers than is kept in memory.
 
+use std::fs::OpenOptions;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use dromon_node::Phase;
 
 use crate::membership::begin_join;
 use crate::toy::holds::Point;
@@ -89,14 +93,76 @@ fn who_is_held_up_applies_all_that_lies_in_files_and_leaves_amid_it() {
     });
 }
 
-/// How many spool files of node `n` this process has open.
-fn spool_files(world: &World, n: usize) -> usize {
+/// The spool files of node `n` that this process has open.
+fn spool_files(world: &World, n: usize) -> Vec<PathBuf> {
     let dir = world.data_dir(n);
+    let is_spool =
+        |path: &PathBuf| path.starts_with(&dir) && path.to_string_lossy().contains("dromon-spool-");
     let all = std::fs::read_dir("/proc/self/fd").expect("it lists what is open");
-    all.flatten()
-        .filter_map(|fd| std::fs::read_link(fd.path()).ok())
-        .filter(|path| path.starts_with(&dir) && path.to_string_lossy().contains("dromon-spool-"))
-        .count()
+    let open = all.flatten().map(|fd| fd.path());
+    open.filter(|fd| std::fs::read_link(fd).is_ok_and(|to| is_spool(&to)))
+        .collect()
+}
+
+/// What lies in files at n3 cannot be read again, amid it; a client of its own has a place behind all of that.
+fn loses_its_files(leaves: bool) {
+    run(2, LOOSE, LIMIT, move |world| {
+        few_in_memory(world);
+        let (first, slow) = (world.db(1), world.join(3));
+        slow.holds.close(Point::ApplyStart);
+        write(&first, MANY, 1);
+        world.until("all of it waits there", || {
+            slow.count("dromon_recv_in_files") >= i64::from(MANY) - 110
+        });
+        let client = std::thread::spawn({
+            let slow = slow.clone();
+            move || slow.set(row(MANY), 1)
+        });
+        world.until("it has its place", || {
+            first.count("local_recv_queue") == 0 && first.read(row(MANY)) == 1
+        });
+        for file in spool_files(world, 3) {
+            let file = OpenOptions::new().write(true).open(file);
+            file.and_then(|f| f.set_len(0)).expect("it is open");
+        }
+        let goes = leaves.then(|| {
+            let slow = slow.clone();
+            std::thread::spawn(move || slow.disconnect())
+        });
+        if leaves {
+            world.until("it leaves", || slow.node().phase() == Phase::Leaving);
+        }
+        slow.holds.open(Point::ApplyStart);
+        slow.leaves_early.store(true, Ordering::Relaxed);
+        let since = Instant::now();
+        world.until("its client is told", || client.is_finished());
+        assert!(!client.join().expect("it ends").is_committed());
+        match goes {
+            Some(goes) => goes.join().expect("it ends"),
+            None => {
+                assert_eq!(slow.node().phase(), Phase::Inconsistent);
+                slow.disconnect();
+            }
+        }
+        assert!(
+            since.elapsed() < Duration::from_secs(30),
+            "nobody is waited for"
+        );
+        assert_eq!(slow.finals(), 1);
+        let again = world.join(3);
+        assert_eq!(again.read(row(MANY - 1)), 1);
+        world.settle();
+    });
+}
+
+#[test]
+fn who_loses_what_lies_in_files_lets_go_of_what_waits_behind_it() {
+    loses_its_files(false);
+}
+
+#[test]
+fn who_loses_what_lies_in_files_can_leave() {
+    loses_its_files(true);
 }
 
 /// Each has its own in the log, too.
@@ -115,7 +181,7 @@ fn who_is_behind_does_not_keep_a_file_for_each_payload() {
             slow.count("local_recv_queue") >= i64::from(PAYLOADS) - 4
         });
         // Some are closed a little later.
-        world.until("few files are open", || spool_files(world, 2) <= 20);
+        world.until("few files are open", || spool_files(world, 2).len() <= 20);
         slow.holds.open(Point::ApplyStart);
         world.settle();
         assert!((0..PAYLOADS).all(|n| slow.read(row(n)) == 7));

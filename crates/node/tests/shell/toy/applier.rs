@@ -757,7 +757,7 @@ impl Db {
         let phase = self.node().phase();
         let early = self.leaves_early.load(Ordering::Relaxed);
         let ends = match early {
-            true => matches!(phase, Phase::Leaving | Phase::Closed),
+            true => matches!(phase, Phase::Leaving | Phase::Closed | Phase::Inconsistent),
             false => phase == Phase::Leaving && chunked_id_of(trx.id).is_some(),
         };
         if entered != Outcome::Ok && !(entered == Outcome::NodeFail && ends) {

@@ -615,6 +615,10 @@ impl Session {
         match self.node().commit_order_enter(&trx) {
             Outcome::Ok => self.finish(&trx, &meta, &data),
             Outcome::BfAbort => self.replay(&trx, &meta, flags, &data),
+            // Its place is there, and not its turn.
+            Outcome::NodeFail if self.db.leaves_early.load(Ordering::Relaxed) => {
+                self.abort(End::Unknown)
+            }
             other => {
                 self.db
                     .violation(format!("{} enters commit order: {other:?}", self.id));
