@@ -301,6 +301,42 @@ fn what_an_evicted_node_cannot_apply_is_noted_before_the_next_one_commits() {
     });
 }
 
+/// What it has committed failed on the others, and it comes to that when it is about to join them again.
+#[test]
+fn who_is_outvoted_as_it_joins_again_gets_its_last_view() {
+    run(3, QUICK, LIMIT, |world| {
+        let leader = world.leader(&world.db(1));
+        let odd = world.db(leader % 3 + 1);
+        let others: Vec<usize> = (1..=3).filter(|n| *n != odd.n).collect();
+        let first = world.db(others[0]);
+        for n in &others {
+            world.db(*n).fail_at(row(2), "Error_code: 1062;\0");
+        }
+        odd.holds.close(Point::ApplyStart);
+        assert!(first.set(row(1), 1).is_committed());
+        world.until("one is at it", || odd.holds.waiting(Point::ApplyStart) == 1);
+        let client = {
+            let odd = odd.clone();
+            std::thread::spawn(move || odd.set(row(2), 1))
+        };
+        let decided =
+            |n: &usize| world.db(*n).count("last_committed") > odd.count("last_committed") + 1;
+        world.until("it is decided", || others.iter().all(decided));
+        world.net.cut(&addrs(&[odd.n]), &addrs(&others));
+        world.until("the others drop it", || first.size() == 2);
+        assert!(first.set(row(10), 1).is_committed());
+        world.net.heal();
+        world.until("it wants to join again", || {
+            odd.node().phase() == Phase::Rejoining
+        });
+        odd.holds.open_all();
+        left_inconsistent(world, &odd);
+        client.join().expect("it ends");
+        starts_anew(world, &odd);
+        world.settle();
+    });
+}
+
 /// n1 has been left alone, with something still to be applied that the others had; it fails there. `witness`: n3 is
 /// one, and has no say.
 fn nobody_is_left_to_compare_with(witness: bool) {
