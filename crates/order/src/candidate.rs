@@ -121,7 +121,7 @@ const LATELY: u32 = 10;
 /// one took, with one to spare,
 const REST: u32 = 3;
 /// and not more than this, or a disk that hung once would cost too much.
-const REST_MAX: Duration = Duration::from_secs(15);
+const REST_MAX: Duration = Duration::from_secs(10);
 /// A vote is slow that took longer than such a part of the shortest election time: a candidate stores its own before it
 /// asks, and begins anew after that time.
 pub(crate) const SLOW_VOTE: u32 = 3;
@@ -240,7 +240,7 @@ mod tests {
         times.vote_begins();
         sleep(ms(60_000)).await;
         times.vote_ends();
-        sleep(ms(15_000)).await;
+        sleep(ms(10_000)).await;
         assert_eq!(times.vote_lately(), ms(60_000));
         sleep(ms(1)).await;
         assert_eq!(times.vote_lately(), ms(0));

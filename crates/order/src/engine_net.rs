@@ -124,8 +124,12 @@ impl Client {
 
     /// Whether this node is a candidate with this vote.
     fn stands_with(&self, vote: &RaftVote) -> bool {
-        let raft = self.core.raft();
-        raft.is_some_and(|raft| raft.metrics().borrow_watched().vote == *vote)
+        let Some(raft) = self.core.raft() else {
+            return false;
+        };
+        let metrics = raft.metrics();
+        let m = metrics.borrow_watched();
+        m.running_state.is_ok() && m.vote == *vote
     }
 }
 
