@@ -3,7 +3,14 @@
 //! A candidate saves its vote before it asks anybody, and answers nobody until that is stored. If its disk takes long,
 //! another one is elected meanwhile, maybe in the same term; and a candidate of a higher id then takes the elected one
 //! for an older leadership, and ends it. So who knows that its disk is slow leaves the election to others, while
-//! there are some, for as long as they may take. Nothing that is agreed depends on it.
+//! there are some, for as long as they may take.
+//!
+//! Who voted votes for nobody else while the one it voted for may still be elected: where storing a vote takes longer than
+//! an election, another election would always come before the votes of this one do. So after a slow vote this node neither
+//! stands nor says that it would vote, for as long as the rest may take. It is the vote of this one that counts: who has a
+//! quick disk hears from those with a slow one that it has to wait.
+//!
+//! Nothing that is agreed depends on any of it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -25,6 +32,8 @@ struct Times {
     under_way: VecDeque<Instant>,
     /// When the last one was done, and what it took.
     last: Option<(Instant, Duration)>,
+    /// Since when the newest vote has been stored, and what that took.
+    vote: Option<(Instant, Option<Duration>)>,
 }
 
 impl DiskTimes {
@@ -49,6 +58,31 @@ impl DiskTimes {
         waits.max(last.map(|(_, took)| took)).unwrap_or_default()
     }
 
+    /// A vote is handed in.
+    pub fn vote_begins(&self) {
+        self.lock().vote = Some((Instant::now(), None));
+    }
+
+    /// It is stored.
+    pub fn vote_ends(&self) {
+        if let Some((began, took)) = &mut self.lock().vote {
+            *took = Some(began.elapsed());
+        }
+    }
+
+    /// What storing the newest vote took, or has taken so far, until what comes behind it may be done as well.
+    pub fn vote_lately(&self) -> Duration {
+        let Some((began, took)) = self.lock().vote else {
+            return Duration::ZERO;
+        };
+        let since = began.elapsed();
+        let took = took.unwrap_or(since);
+        match since <= took + (took * REST).min(REST_MAX) {
+            true => took,
+            false => Duration::ZERO,
+        }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Times> {
         // Nothing below it panics half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -66,12 +100,15 @@ struct Picture {
     without: Duration,
     /// Another one asked for a vote lately whose log is shorter.
     needed: bool,
+    /// Whom this node voted for may still be elected.
+    voted: bool,
 }
 
 impl Picture {
     /// The election's shortest and longest time.
     fn may_stand(self, (min, max): (Duration, Duration)) -> bool {
-        self.disk <= min / 2 || !self.heir || self.needed || self.without >= max * LEFT_TO_OTHERS
+        let free = self.disk <= min / 2 || !self.heir || self.needed;
+        !self.voted && (free || self.without >= max * LEFT_TO_OTHERS)
     }
 }
 
@@ -79,6 +116,15 @@ impl Picture {
 const LEFT_TO_OTHERS: u32 = 3;
 /// What a disk took says so many of them later how it is now.
 const LATELY: u32 = 10;
+
+/// Behind a vote come the votes of others, and who was elected is stored by it and by them: so many times as long as this
+/// one took, with one to spare,
+const REST: u32 = 3;
+/// and not more than this, or a disk that hung once would cost too much.
+const REST_MAX: Duration = Duration::from_secs(10);
+/// A vote is slow that took longer than such a part of the shortest election time: a candidate stores its own before it
+/// asks, and begins anew after that time.
+pub(crate) const SLOW_VOTE: u32 = 3;
 
 /// Since when this node is without a lease.
 #[derive(Default)]
@@ -106,6 +152,7 @@ impl Candidacy {
             heir: others.any(|id| core.heard_within(*id, max)),
             without: self.0.map_or(Duration::ZERO, |at| now - at),
             needed: lock(&core.needed).is_some_and(lately),
+            voted: core.voted_slowly(),
         };
         let late = picture.disk > min / 2 && picture.without >= max * LEFT_TO_OTHERS;
         {
@@ -136,6 +183,7 @@ mod tests {
             heir: true,
             without: ms(2699),
             needed: false,
+            voted: false,
         };
         assert!(!slow.may_stand(ELECTION));
         let disk = ms(350);
@@ -146,6 +194,61 @@ mod tests {
         assert!(Picture { needed, ..slow }.may_stand(ELECTION));
         let without = ms(2700);
         assert!(Picture { without, ..slow }.may_stand(ELECTION));
+        let voted = true;
+        for picture in [
+            Picture { voted, ..slow },
+            Picture {
+                disk,
+                voted,
+                ..slow
+            },
+            Picture {
+                heir,
+                voted,
+                ..slow
+            },
+            Picture {
+                needed,
+                voted,
+                ..slow
+            },
+            Picture {
+                without,
+                voted,
+                ..slow
+            },
+        ] {
+            assert!(!picture.may_stand(ELECTION), "{picture:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_vote_counts_for_as_long_as_the_rest_may_take() {
+        let times = DiskTimes::default();
+        let sleep = tokio::time::sleep;
+        assert_eq!(times.vote_lately(), ms(0));
+        times.vote_begins();
+        sleep(ms(500)).await;
+        assert_eq!(times.vote_lately(), ms(500));
+        sleep(ms(500)).await;
+        times.vote_ends();
+        sleep(ms(3000)).await;
+        assert_eq!(times.vote_lately(), ms(1000));
+        sleep(ms(1)).await;
+        assert_eq!(times.vote_lately(), ms(0));
+        // A disk that hung.
+        times.vote_begins();
+        sleep(ms(60_000)).await;
+        times.vote_ends();
+        sleep(ms(10_000)).await;
+        assert_eq!(times.vote_lately(), ms(60_000));
+        sleep(ms(1)).await;
+        assert_eq!(times.vote_lately(), ms(0));
+        // And is quick again.
+        times.vote_begins();
+        sleep(ms(2)).await;
+        times.vote_ends();
+        assert_eq!(times.vote_lately(), ms(2));
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,6 +12,7 @@ use openraft::{Instant as _, ServerState};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
+use crate::candidate::SLOW_VOTE;
 use crate::codec::Wire;
 use crate::confirm::{Confirm, Question};
 use crate::cores::CoreWait;
@@ -53,7 +54,7 @@ pub(crate) struct Core {
     heard: Mutex<BTreeMap<RaftId, Duration>>,
     /// When the node's tick was due last.
     pub ticked: Mutex<Duration>,
-    /// What the log takes, if no leader is elected for so long that this may be why.
+    /// What the log takes, if electing a leader takes so long that this may be why.
     pub too_slow: Mutex<Option<Duration>>,
     /// When somebody asked last for this node's vote with a log that is shorter than its own.
     pub needed: Mutex<Option<Duration>>,
@@ -420,6 +421,11 @@ impl Core {
         let configs = m.membership_config.membership().get_joint_config();
         let times = (self.config.heartbeat, self.config.election_max);
         keeps_silent(self.id, configs, silent_for, times)
+    }
+
+    /// Whether storing this node's newest vote was slow, and whoever got it may still be elected.
+    pub fn voted_slowly(&self) -> bool {
+        self.storage.disk.vote_lately() > self.config.election_min / SLOW_VOTE
     }
 
     /// Own messages get numbers only while a majority seems to be in reach:

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, stream};
+use openraft::async_runtime::WatchReceiver;
 use openraft::base::{BoxFuture, BoxStream};
 use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{Backoff, RPCOption};
@@ -28,13 +29,14 @@ use openraft::raft::{
 };
 use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::codec::Wire;
 use crate::confirm::Question;
 use crate::engine_core::{AppendAnswer, Core};
 use crate::network::{Lane, SLOWEST, SendError};
 use crate::raft_types::{AppendRequest, Node, RaftVote, TypeConfig};
+use crate::runtime::VOTE_PATIENCE;
 use crate::types::RaftId;
 
 /// Appends of one session under way at once.
@@ -87,13 +89,15 @@ impl Client {
         RPCError::Unreachable(Unreachable::from_string(why))
     }
 
+    /// Asks again each `again`, as what was sent may be lost, until `timeout` is over or this node does not stand with this
+    /// vote any more.
     async fn ask_vote(
         &self,
         rpc: VoteRequest<TypeConfig>,
         pre: bool,
-        timeout: Duration,
+        (again, timeout): (Duration, Duration),
     ) -> Result<VoteResponse<TypeConfig>, RaftError> {
-        let (id, answer) = self.core.expect_vote();
+        let (id, mut answer) = self.core.expect_vote();
         let wire = Wire::Vote {
             id,
             pre,
@@ -102,13 +106,30 @@ impl Client {
             vote: rpc.vote,
             last: rpc.last_log_id,
         };
-        self.core
-            .send(self.target, Lane::Raft, &wire)
-            .map_err(|e| self.unreachable(e))?;
-        match tokio::time::timeout(timeout, answer).await {
-            Ok(Ok(response)) => Ok(response),
-            _ => Err(self.unreachable(format!("no vote within {timeout:?}"))),
+        let until = Instant::now() + timeout;
+        loop {
+            let sent = self.core.send(self.target, Lane::Raft, &wire);
+            if pre {
+                sent.map_err(|e| self.unreachable(e))?;
+            }
+            let next = until.min(Instant::now() + again);
+            if let Ok(Ok(response)) = timeout_at(next, &mut answer).await {
+                return Ok(response);
+            }
+            if next == until || !self.stands_with(&rpc.vote) {
+                return Err(self.unreachable(format!("no vote within {timeout:?}")));
+            }
         }
+    }
+
+    /// Whether this node is a candidate with this vote.
+    fn stands_with(&self, vote: &RaftVote) -> bool {
+        let Some(raft) = self.core.raft() else {
+            return false;
+        };
+        let metrics = raft.metrics();
+        let m = metrics.borrow_watched();
+        m.running_state.is_ok() && m.vote == *vote
     }
 }
 
@@ -157,7 +178,9 @@ impl RaftNetworkV2<TypeConfig> for Client {
         rpc: VoteRequest<TypeConfig>,
         option: RPCOption,
     ) -> Result<VoteResponse<TypeConfig>, RaftError> {
-        self.ask_vote(rpc, false, option.hard_ttl()).await
+        // It has to be stored there.
+        let times = (option.hard_ttl(), VOTE_PATIENCE);
+        self.ask_vote(rpc, false, times).await
     }
 
     async fn pre_vote(
@@ -165,7 +188,8 @@ impl RaftNetworkV2<TypeConfig> for Client {
         rpc: VoteRequest<TypeConfig>,
         option: RPCOption,
     ) -> Result<VoteResponse<TypeConfig>, RaftError> {
-        self.ask_vote(rpc, true, option.hard_ttl()).await
+        let times = (option.hard_ttl(), option.hard_ttl());
+        self.ask_vote(rpc, true, times).await
     }
 
     async fn full_snapshot(

@@ -415,9 +415,11 @@ async fn answer_vote(
         if r.last_log_id > theirs {
             *lock(&core.needed) = Some(core.now());
         }
+        // Another election would be the end of the one that is under way.
+        let voted = pre && core.voted_slowly();
         let answer = Wire::Voted {
             id,
-            granted: r.vote_granted,
+            granted: r.vote_granted && !voted,
             vote: r.vote,
             last: r.last_log_id,
         };

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dromon_log::LogError;
+use tokio::time::Instant;
 
 use crate::engine_core::lock;
 use crate::logstore::{LogStore, ReadDone, Record, WriteDone, WriteOp};
@@ -21,11 +22,37 @@ pub struct MemLog {
     state: Mutex<State>,
     /// Who is not told of what was written, while it hangs.
     hanging: Mutex<Option<Vec<Untold>>>,
-    /// How long each write takes, in a runtime, and who is to be told then.
-    slow: Mutex<Option<Duration>>,
+    /// What each write takes, in a runtime, and who is to be told then.
+    slow: Mutex<Slow>,
     late: Arc<Mutex<VecDeque<Untold>>>,
     /// Reads that nobody is to wait for, while they stall.
     stalled: Mutex<Option<Vec<Unread>>>,
+}
+
+/// How slow the disk is.
+#[derive(Default)]
+struct Slow {
+    takes: Option<Duration>,
+    /// What was handed in last begins and ends then. Appends only, or not.
+    last: Option<(Instant, Instant, bool)>,
+}
+
+impl Slow {
+    /// When what is handed in now is done: behind what is there; appends that wait are one write.
+    fn done_at(&mut self, append: bool) -> Option<Instant> {
+        let takes = self.takes?;
+        let now = Instant::now();
+        if let Some((begins, ends, true)) = self.last
+            && append
+            && begins > now
+        {
+            return Some(ends);
+        }
+        let begins = self.last.map_or(now, |(_, ends, _)| ends.max(now));
+        let ends = begins + takes;
+        self.last = Some((begins, ends, append));
+        Some(ends)
+    }
 }
 
 /// What is to be read, and who is to be told.
@@ -95,9 +122,9 @@ impl MemLog {
         }
     }
 
-    /// From now on, and for good, whoever writes inside a tokio runtime is told of it so much later.
+    /// From now on each write inside a tokio runtime takes so long, one after the other.
     pub fn slow_down(&self, takes: Duration) {
-        *self.slow.lock().unwrap_or_else(PoisonError::into_inner) = Some(takes);
+        lock(&self.slow).takes = Some(takes);
     }
 
     /// From now on what [`LogStore::read_then`] is asked for is not read, as on a disk that stalls. In turn all of it is.
@@ -204,21 +231,24 @@ impl LogStore for MemLog {
                 | WriteOp::DropCheckpoint(_)
                 | WriteOp::DropCheckpointsBefore(_)
         );
+        let append = matches!(op, WriteOp::Append(_));
         let result = self.lock().write(op);
         let mut hanging = self.hanging.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(waiting) = hanging.as_mut() {
             return waiting.push((done, result));
         }
         drop(hanging);
-        let slow = *self.slow.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(takes) = slow.filter(|_| behind) else {
+        if !behind {
+            return done(result);
+        }
+        let Some(at) = lock(&self.slow).done_at(append) else {
             return done(result);
         };
         let late = self.late.clone();
         lock(&late).push_back((done, result));
         tokio::spawn(async move {
-            tokio::time::sleep(takes).await;
-            // Whose turn it is: all take the same time.
+            tokio::time::sleep_until(at).await;
+            // Whose turn it is.
             let told = lock(&late).pop_front();
             if let Some((done, result)) = told {
                 done(result);

@@ -8,6 +8,7 @@
 //! its waiters at random, so there is a plain one here that wakes them in the
 //! order they came.
 
+use std::any::type_name;
 use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -36,6 +37,21 @@ where
     F::Output: Send + 'static,
 {
     Seeded::spawn(future)
+}
+
+/// How long a candidate waits for a vote, at most.
+pub(crate) const VOTE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long the library waits for what a task of its own asks somebody.
+///
+/// By itself it waits for a vote no longer than the shortest election time, however long storing it takes there, though a
+/// vote counts for as long as its candidate stands. So the question ends itself (`Client::vote`). Nothing but the kind of
+/// its answer tells it apart here.
+fn patience<R>(wanted: Duration) -> Duration {
+    match type_name::<R>().contains("::VoteResponse<") {
+        true => wanted.max(VOTE_PATIENCE * 2),
+        false => wanted,
+    }
 }
 
 /// See the module's words.
@@ -75,7 +91,7 @@ impl AsyncRuntime for Runtime {
     where
         F: Future<Output = R> + OptionalSend,
     {
-        Seeded::timeout(duration, future)
+        Seeded::timeout(patience::<R>(duration), future)
     }
 
     fn timeout_at<R, F>(deadline: Self::Instant, future: F) -> Self::Timeout<R, F>

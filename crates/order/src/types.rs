@@ -308,7 +308,7 @@ pub struct OrderStatus {
     pub gathered: u64,
     /// What keeps the own log from going on as it should, in sentences; it goes on all the same.
     pub log_held_up: Option<String>,
-    /// What the own log took to store something lately, if no leader is elected for so long that this may be why.
+    /// What the own log took to store something lately, if electing a leader takes so long that this may be why.
     pub log_too_slow: Option<Duration>,
     /// The last entry of the own log that another member needs and that cannot be read, and why.
     pub unreadable: Option<(u64, String)>,

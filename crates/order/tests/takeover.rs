@@ -244,9 +244,9 @@ fn a_survivor_with_a_slow_disk_ends_nobodys_lead() {
     }
 }
 
-/// No vote is stored in time then, neither the candidate's nor the other's.
+/// Neither the candidate's vote nor the other's is stored within an election.
 #[test]
-fn who_cannot_elect_for_slow_disks_says_so() {
+fn who_elects_late_for_slow_disks_says_so() {
     run(async {
         let mut w = three(3).await;
         let leader = w.leader(&[1, 2, 3]).await;
@@ -270,6 +270,9 @@ fn who_cannot_elect_for_slow_disks_says_so() {
             "it says so",
         )
         .await;
+        w.leader(&others).await;
+        w.wait_primary(&others).await;
+        assert!(others.iter().all(|id| says(&w, id).is_none()), "no more");
     });
 }
 

@@ -377,11 +377,9 @@ impl Node {
             && let Some(takes) = slow
         {
             self.warn(&format!(
-                "no leader has been elected for a while, and this node's log took {:.1} s to store something: a candidate \
-                 and who votes for it must store their votes within {:.1} s together, a seventh of evs.suspect_timeout. Put \
-                 the log (dromon-*.log) on a faster disk, or set evs.suspect_timeout longer, on all nodes",
+                "electing a leader takes long, as this node's log took {:.1} s to store something: a candidate and who votes \
+                 for it store their votes first, and then who was elected. Put the log (dromon-*.log) on a faster disk",
                 takes.as_secs_f64(),
-                self.timings().election_min.as_secs_f64(),
             ));
         }
         let held_up = status.log_held_up.is_some();

@@ -137,7 +137,10 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
     async fn save_vote(&mut self, vote: &RaftVote) -> io::Result<()> {
         self.storage.lock().meta.vote = Some(*vote);
         let meta = self.storage.meta_to_save();
-        self.storage.submit(WriteOp::SaveMeta(meta)).await
+        self.storage.disk.vote_begins();
+        let saved = self.storage.submit(WriteOp::SaveMeta(meta)).await;
+        self.storage.disk.vote_ends();
+        saved
     }
 
     async fn save_committed(&mut self, committed: Option<RaftLogId>) -> io::Result<()> {
