@@ -117,6 +117,8 @@ pub enum Part {
 pub struct Served {
     /// Acknowledged transactions.
     pub writes: u64,
+    /// Reads that were asked for while the node had an engine.
+    pub asked: u64,
     /// Answered reads.
     pub reads: u64,
 }
@@ -611,6 +613,11 @@ impl Oracles {
             );
             self.fire(Oracle::ReadIndex, what);
         }
+    }
+
+    /// A client is about to read.
+    pub fn read_asked(&mut self, slot: usize) {
+        self.served.entry(slot).or_default().asked += 1;
     }
 
     /// A client read at `seqno`.

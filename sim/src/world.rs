@@ -286,7 +286,7 @@ impl World {
             .collect()
     }
 
-    /// The nodes with data that have acknowledged nothing, or answered no read, since `before`.
+    /// The nodes with data that have acknowledged nothing, or answered no read of those asked, since `before`.
     fn without_service(&self, before: &[Served]) -> Vec<String> {
         let now = self.served();
         let mut without = Vec::new();
@@ -297,7 +297,7 @@ impl World {
             if now.writes == before.writes {
                 without.push(format!("n{slot} acknowledged nothing"));
             }
-            if now.reads == before.reads {
+            if now.reads == before.reads && now.asked > before.asked {
                 without.push(format!("n{slot} answered no read"));
             }
         }

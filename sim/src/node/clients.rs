@@ -247,6 +247,7 @@ impl Session {
             return;
         };
         let slot = self.host.slot;
+        self.shared.oracles().read_asked(slot);
         if self.shared.planted(Plant::ReadsUnanswered, slot) {
             return;
         }
