@@ -469,14 +469,17 @@ impl Node {
     pub(super) fn tell_whole(&self, write_set: &WriteSet) {
         let header = write_set.header();
         let payload = write_set.payload().here();
-        let why = match payload.map(|p| Plan::of(p, 1 << chunk_log2(header.chunk))) {
-            Some(Err(WholeOnly::Short)) => return,
+        let bytes = write_set.payload_len();
+        let chunk = 1 << chunk_log2(header.chunk);
+        let why = match payload.map(|p| Plan::of(p, chunk)) {
+            // Hardly more than a chunk.
+            Some(Err(WholeOnly::Short)) if bytes <= 2 * chunk as u64 => return,
+            Some(Err(WholeOnly::Short)) => "it is one row, or few, and a row is not parted".to_owned(),
             Some(Err(why)) => why.to_string(),
             Some(Ok(_)) | None => "its node gives a copy, or the others are joining, or large transactions that are not over \
                       have kept the log from being shortened for long"
                 .to_owned(),
         };
-        let bytes = write_set.payload_len();
         self.note_whole(header.trx_id, header.conn_id, bytes, &why);
     }
 
