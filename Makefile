@@ -115,6 +115,7 @@ torture: packages build
 
 conformance: build
 	tests/conformance/run --provider $(PROVIDER) --list tests/conformance/first.txt
+	tests/conformance/run --provider $(PROVIDER) --suite galera_sr --list tests/conformance/first-sr.txt
 
 # Tests that restart, kill, cut off, bootstrap or vote, ROUNDS times; 25 minutes for each round.
 conformance-safety: ROUNDS = 1
