@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dromon_node::{Outcome, Phase, Position};
 
+use crate::membership::begin_join;
 use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, Disk, End, Key, Session, row};
 use crate::world::{World, run};
@@ -817,15 +818,23 @@ fn an_origin_that_died_between_the_chunks_and_the_end_gets_it_whole() {
 #[test]
 fn a_joiner_takes_a_copy_while_one_is_under_way() {
     run(3, PATIENT, LIMIT, |world| {
-        let clients: Vec<_> = (0..6u32)
-            .map(|i| commit(large(&world.db(1 + i as usize % 3), 1 + i * ROWS, 2)))
-            .collect();
-        let joiner = world.join(4);
-        for client in clients {
-            assert!(end(client).is_committed());
-        }
+        let (_, client) = begun(world);
+        let donor = world.db(3);
+        apply_the_first(world, &donor);
+        donor.holds.close(Point::DonorPaused);
+        donor.holds.open(Point::ApplyLeft);
+        let joiner = begin_join(world, 4, "n3");
+        world.until("the donor is at work", || {
+            donor.holds.waiting(Point::DonorPaused) == 1
+        });
+        assert_eq!(donor.streaming(), 1, "what it gives has the first chunk");
+        donor.holds.open(Point::DonorPaused);
+        world.synced(&joiner);
+        assert_eq!(joiner.streaming(), 1);
+        go_on(world);
+        assert!(end(client).is_committed());
         nothing_open(world);
-        assert_eq!(joiner.read(row(1 + 5 * ROWS)), 2);
+        assert!((1..=ROWS).all(|n| joiner.read(row(n)) == 1));
     });
 }
 
@@ -873,27 +882,5 @@ fn told_to_give_way_before_its_first_chunk_it_does_not_wait_for_the_last() {
             "{end:?}"
         );
         nothing_open(world);
-    });
-}
-
-/// A row is not parted.
-#[test]
-fn one_long_row_goes_whole_and_that_is_said() {
-    run(2, OPTIONS, LIMIT, |world| {
-        let says = "are applied whole by the other nodes";
-        let db = world.db(1);
-        let mut short = db.begin();
-        short.wide = 500;
-        short.put(row(1), 1).expect("a free row");
-        assert!(short.commit().is_committed());
-        assert_eq!(world.report.times("n1", says), 0, "it is no large one");
-        let mut long = db.begin();
-        long.wide = 50_000;
-        long.put(row(2), 1).expect("a free row");
-        assert!(long.commit().is_committed());
-        world.settle();
-        assert_eq!(world.report.times("n1", says), 1);
-        assert!(world.report.said("a row is not parted"));
-        assert_eq!(world.db(2).read(row(2)), 1);
     });
 }

@@ -46,6 +46,7 @@ mod toy;
 mod upgrades;
 mod votes;
 mod weights;
+mod whole;
 mod witness;
 
 mod world;
