@@ -121,6 +121,7 @@ fn loses_its_files(leaves: bool) {
         world.until("it has its place", || {
             first.count("local_recv_queue") == 0 && first.read(row(MANY)) == 1
         });
+        slow.leaves_early.store(true, Ordering::Relaxed);
         for file in spool_files(world, 3) {
             let file = OpenOptions::new().write(true).open(file);
             file.and_then(|f| f.set_len(0)).expect("it is open");
@@ -133,7 +134,6 @@ fn loses_its_files(leaves: bool) {
             world.until("it leaves", || slow.node().phase() == Phase::Leaving);
         }
         slow.holds.open(Point::ApplyStart);
-        slow.leaves_early.store(true, Ordering::Relaxed);
         let since = Instant::now();
         world.until("its client is told", || client.is_finished());
         assert!(!client.join().expect("it ends").is_committed());
