@@ -49,6 +49,8 @@ pub struct Figures {
     pub gap_of_a_node: Duration,
     /// Fewest commits of all nodes within any second; none if it took less.
     pub worst_second: Option<usize>,
+    /// Open loop: transactions wanted per second.
+    pub offered: Option<f64>,
     /// Open loop: what was done of what was wanted meanwhile.
     pub share_done: Option<f64>,
     /// The wait that 99 of 100 did not exceed, before.
@@ -96,6 +98,7 @@ impl Figures {
             gap: series::longest_gap(&all, &noticed),
             gap_of_a_node: gap_of_a_node.unwrap_or_default(),
             worst_second: series::worst_second(&all, &noticed),
+            offered: beside.offered,
             share_done: share_done(beside, &all, &during),
             p99_before: series::quantile(&waits_before, 0.99),
             p99_beside: series::quantile(&waits_beside, 0.99),
@@ -120,6 +123,18 @@ impl Figures {
     #[must_use]
     pub fn ratio_commit(&self) -> f64 {
         self.rate_commit / self.rate_before
+    }
+
+    /// Open loop: the worst second as a part of what was offered.
+    #[must_use]
+    pub fn worst_of_offered(&self) -> Option<f64> {
+        Some(self.worst_second? as f64 / self.offered?)
+    }
+
+    /// How many times as long as alone the large one took beside, until all nodes showed it.
+    #[must_use]
+    pub fn times_alone(&self) -> f64 {
+        self.beside.applied.as_secs_f64() / self.alone.applied.as_secs_f64()
     }
 }
 
@@ -222,6 +237,7 @@ pub(crate) mod tests {
             commits,
             waits_known: true,
             arrivals: None,
+            offered: None,
             marks: Marks {
                 begin: ms(5000),
                 replicate: ms(6000),
@@ -247,7 +263,8 @@ pub(crate) mod tests {
         assert_eq!(f.gap, ms(2010));
         assert_eq!(f.gap_of_a_node, ms(3010));
         assert_eq!(f.worst_second, Some(0));
-        assert_eq!(f.share_done, None);
+        assert_eq!((f.share_done, f.worst_of_offered()), (None, None));
+        assert_eq!(f.times_alone(), 1.0);
         assert_eq!((f.p99_before, f.longest_wait), (Some(ms(4)), Some(ms(4))));
         assert_eq!(
             f.beside,
@@ -276,6 +293,27 @@ pub(crate) mod tests {
         assert_eq!(f.longest_wait, Some(ms(12_000 - 6001)));
         assert!(f.p99_beside > Some(ms(4000)));
         assert_eq!(f.p99_before, Some(ms(4)));
+    }
+
+    #[test]
+    fn the_worst_second_and_the_large_one_are_told_as_parts() {
+        let (mut alone, mut trace) = (stalled(), stalled());
+        trace.offered = Some(320.0);
+        alone.marks.applied[1] = ms(8900);
+        alone.marks.applied[2] = ms(7500);
+        // One node commits on.
+        let on = (600..900).map(|tick| Commit {
+            wanted: ms(tick * 10),
+            done: ms(tick * 10 + 5),
+            node: 2,
+        });
+        trace.commits.extend(on);
+        trace.commits.sort_by_key(|c| c.done);
+        let f = Figures::new(&alone, &trace, ms(4000));
+        assert_eq!(f.offered, Some(320.0));
+        assert_eq!(f.worst_of_offered(), Some(100.0 / 320.0));
+        // 4 s by 3.9 s.
+        assert!((f.times_alone() - 4.0 / 3.9).abs() < 1e-9);
     }
 
     #[test]

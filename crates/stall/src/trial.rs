@@ -58,6 +58,8 @@ pub struct Trace {
     pub waits_known: bool,
     /// Open loop: when transactions were wanted.
     pub arrivals: Option<Vec<Duration>>,
+    /// Open loop: how many were to be wanted per second.
+    pub offered: Option<f64>,
     /// The large one.
     pub marks: Marks,
     /// When recording ended.
@@ -157,6 +159,10 @@ fn observe(
     };
     let nodes: Vec<String> = cluster.nodes().iter().map(|n| n.name()).collect();
     let waits_known = matches!(feed, Some(Feed::Clients { .. }));
+    let offered = match feed {
+        Some(Feed::Clients { open, .. }) => open.map(|(_, rate)| rate),
+        _ => None,
+    };
     let Seen {
         mut commits,
         arrivals,
@@ -178,6 +184,7 @@ fn observe(
         commits,
         waits_known,
         arrivals,
+        offered,
         marks,
         until,
         cpu,
