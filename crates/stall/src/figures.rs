@@ -73,6 +73,8 @@ pub struct Figures {
     pub cpu_alone: Duration,
     /// CPU time of all servers while it ran beside the small ones.
     pub cpu_beside: Duration,
+    /// Alone or beside began while a server was still busy with what had been before.
+    pub began_busy: bool,
 }
 
 impl Figures {
@@ -110,6 +112,7 @@ impl Figures {
             server_memory: alone.server_memory.max(beside.server_memory),
             cpu_alone: alone.cpu,
             cpu_beside: beside.cpu,
+            began_busy: alone.began_busy || beside.began_busy,
         }
     }
 
@@ -247,6 +250,7 @@ pub(crate) mod tests {
             until: ms(12_000),
             cpu: ms(2500),
             server_memory: 300 << 20,
+            began_busy: false,
         }
     }
 
@@ -314,6 +318,14 @@ pub(crate) mod tests {
         assert_eq!(f.worst_of_offered(), Some(100.0 / 320.0));
         // 4 s by 3.9 s.
         assert!((f.times_alone() - 4.0 / 3.9).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_busy_begin_of_either_is_told() {
+        let (calm, mut busy) = (stalled(), stalled());
+        busy.began_busy = true;
+        let told = |alone, beside| Figures::new(alone, beside, ms(4000)).began_busy;
+        assert!(told(&calm, &busy) && told(&busy, &calm) && !told(&calm, &calm));
     }
 
     #[test]

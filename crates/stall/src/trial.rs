@@ -1,9 +1,10 @@
-//! One mode: the large transaction alone, then beside the small ones.
+//! One mode: the large transaction alone, and beside the small ones.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
+use dromon_load::bench::forth_and_back;
 use dromon_load::rest;
 use dromon_sandbox::Cluster;
 
@@ -68,6 +69,8 @@ pub struct Trace {
     pub cpu: Duration,
     /// The most memory a server had, in bytes; 0 if it cannot be told.
     pub server_memory: u64,
+    /// When it began, a server was still busy with what had been before.
+    pub began_busy: bool,
 }
 
 /// What came of a mode.
@@ -81,18 +84,22 @@ pub enum Outcome {
     Failed(String),
 }
 
-/// Measures one mode. `generations` counts the large ones of this cluster.
+/// Measures one mode. `generations` counts the large ones of this cluster. Who is first takes turns with
+/// the rounds: the second finds the rows' pages as the first has left them.
 pub fn run(
     cluster: &Cluster,
     plan: &Plan,
     mode: Mode,
     feed: Feed,
+    round: usize,
     generations: &mut u32,
 ) -> anyhow::Result<(Figures, Trace)> {
-    *generations += 1;
-    let alone = observe(cluster, plan, mode, None, *generations)?;
-    *generations += 1;
-    let beside = observe(cluster, plan, mode, Some(feed), *generations)?;
+    let (mut alone, mut beside) = (Trace::default(), Trace::default());
+    let both = vec![(&mut alone, None), (&mut beside, Some(feed))];
+    for (trace, feed) in forth_and_back(both, round) {
+        *generations += 1;
+        *trace = observe(cluster, plan, mode, feed, *generations)?;
+    }
     Ok((Figures::new(&alone, &beside, plan.before), beside))
 }
 
@@ -122,7 +129,7 @@ fn observe(
     generation: u32,
 ) -> anyhow::Result<Trace> {
     tables::renew(cluster, plan.large)?;
-    rest::at_rest_within(cluster, plan.limit)?;
+    let began_busy = !rest::settled(cluster, plan.limit)?;
     for process in cluster.nodes().iter().filter_map(|n| n.process()) {
         // Without the right to it the peak covers earlier modes too.
         process.forget_memory_peak();
@@ -189,6 +196,7 @@ fn observe(
         until,
         cpu,
         server_memory: memory(cluster),
+        began_busy,
     })
 }
 
