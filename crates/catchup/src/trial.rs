@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use dromon_load::machine;
+use dromon_load::{machine, rest};
 use dromon_sandbox::Standalone;
 use dromon_sandbox::mysql::prelude::Queryable;
 use dromon_sandbox::mysql::{self, Conn, Row};
@@ -40,11 +39,7 @@ const FREE_PART: u64 = 10;
 /// The least that a server takes.
 const LRU_MIN: u64 = 100;
 
-/// Who uses less of a processor than this …
-const REST_CPU: Duration = Duration::from_millis(20);
-/// … in this time is at rest.
-const REST_TIME: Duration = Duration::from_millis(300);
-/// Behind the clock it is waited for that so long.
+/// How long it is waited behind the clock until nobody uses a processor.
 const REST_LIMIT: Duration = Duration::from_secs(10);
 
 /// What was measured. Times are whole milliseconds, as they are written down.
@@ -177,7 +172,9 @@ fn measure(
     let before = Cpu::of(&server, relay)?;
     let mut racer = Racer::ready(bench, backlog, candidate, &server, &mut conn)?;
     let fetched = Cpu::of(&server, relay)?;
-    nothing_to_write(&bench.dir)?;
+    // The copy that the server runs on, and what it fetched: beside the first commits that would cost the
+    // fast ones most.
+    rest::written(&bench.dir)?;
     let asked_before = bench.disk.asked()?;
     match condition {
         Condition::Memory => {}
@@ -223,7 +220,7 @@ fn measure(
             cut
         }
         None => {
-            let until = rest(bench, || racer.cpu(&server, relay))?;
+            let until = at_rest(bench, || racer.cpu(&server, relay))?;
             racer.end()?;
             (until, racer.retries(&server, &mut conn)?)
         }
@@ -285,29 +282,15 @@ fn target(
     Ok(server)
 }
 
-/// The copy that the server runs on, and what it fetched, go to the disk before the clock begins,
-/// not beside the first commits: that would cost the fast ones most.
-fn nothing_to_write(dir: &Path) -> anyhow::Result<()> {
-    let status = Command::new("sync").arg("-f").arg(dir).status();
-    let status = status.context("running sync")?;
-    ensure!(status.success(), "sync -f {}: {status}", dir.display());
-    Ok(())
-}
-
-/// Waits until nobody uses a processor any more. What was put off, such as removing old versions
-/// of rows, is work, too, and whoever is fast has put off more of it.
-fn rest(bench: &Bench, cpu: impl Fn() -> anyhow::Result<Cpu>) -> anyhow::Result<Cpu> {
-    let begin = Instant::now();
+/// What was used when nobody uses a processor any more, or when that has been waited for long enough.
+fn at_rest(bench: &Bench, cpu: impl Fn() -> anyhow::Result<Cpu>) -> anyhow::Result<Cpu> {
     let mut last = cpu()?;
-    loop {
-        thread::sleep(REST_TIME);
+    rest::idle(1, REST_LIMIT, || {
         bench.stop.check()?;
-        let now = cpu()?;
-        if now.since(last).all() <= REST_CPU || begin.elapsed() >= REST_LIMIT {
-            return Ok(now);
-        }
-        last = now;
-    }
+        last = cpu()?;
+        Ok(last.all())
+    })?;
+    Ok(last)
 }
 
 /// What processors were used for so far besides the trial: the machine's work without that of who

@@ -89,6 +89,8 @@ pub fn summary(report: &Report) -> String {
         "gap_s",
         "gap_of_a_node_s",
         "worst_second",
+        "offered",
+        "worst_of_offered",
         "share_done",
         "p99_before_ms",
         "p99_beside_ms",
@@ -100,6 +102,7 @@ pub fn summary(report: &Report) -> String {
         "beside_sent_s",
         "beside_acked_s",
         "beside_applied_s",
+        "times_alone",
         "cpu_alone_s",
         "cpu_beside_s",
         "provider_memory",
@@ -114,15 +117,16 @@ pub fn summary(report: &Report) -> String {
         let mut cells = vec![outcome.to_string()];
         match entry.figures() {
             Some(figures) => cells.extend(numbers(figures)),
-            None => cells.extend((0..21).map(|_| String::new())),
+            None => cells.extend((0..24).map(|_| String::new())),
         }
         line(&mut out, entry, &cells);
     }
     out.end()
 }
 
-fn numbers(f: &Figures) -> [String; 21] {
+fn numbers(f: &Figures) -> [String; 24] {
     let s = |d: Duration| format!("{:.3}", d.as_secs_f64());
+    let part = |x: Option<f64>| x.map_or(String::new(), |x| format!("{x:.4}"));
     let ms =
         |d: Option<Duration>| d.map_or(String::new(), |d| format!("{:.3}", d.as_secs_f64() * 1e3));
     let times = |t: &Times| [s(t.statement), s(t.total), s(t.applied)];
@@ -135,7 +139,9 @@ fn numbers(f: &Figures) -> [String; 21] {
         s(f.gap),
         s(f.gap_of_a_node),
         f.worst_second.map_or(String::new(), |w| w.to_string()),
-        f.share_done.map_or(String::new(), |x| format!("{x:.4}")),
+        f.offered.map_or(String::new(), |x| format!("{x:.2}")),
+        part(f.worst_of_offered()),
+        part(f.share_done),
         ms(f.p99_before),
         ms(f.p99_beside),
         ms(f.longest_wait),
@@ -146,6 +152,7 @@ fn numbers(f: &Figures) -> [String; 21] {
         d,
         e,
         g,
+        format!("{:.4}", f.times_alone()),
         s(f.cpu_alone),
         s(f.cpu_beside),
         f.provider_memory.map_or(String::new(), |m| m.to_string()),
@@ -192,6 +199,26 @@ mod tests {
             assert!(cells.len() > 1);
             assert!(cells.iter().all(|c| *c == cells[0]), "{text}");
         }
+    }
+
+    #[test]
+    fn the_summary_tells_what_was_offered() {
+        let mut report = sample();
+        if let Outcome::Measured(all) = &mut report.entries[0].outcome {
+            (all.0.offered, all.0.worst_second) = (Some(300.0), Some(150));
+            all.0.beside.applied = all.0.alone.applied * 3 / 2;
+        }
+        let text = summary(&report);
+        let lines: Vec<Vec<&str>> = text.lines().map(|l| l.split(',').collect()).collect();
+        let cell = |line: usize, name: &str| {
+            let at = lines[0].iter().position(|head| *head == name);
+            lines[line][at.expect("a column")]
+        };
+        assert_eq!(cell(1, "offered"), "300.00");
+        assert_eq!(cell(1, "worst_of_offered"), "0.5000");
+        assert_eq!(cell(1, "times_alone"), "1.5000");
+        // In closed loop nothing is offered.
+        assert_eq!((cell(3, "offered"), cell(3, "worst_of_offered")), ("", ""));
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub struct Figures {
     pub gap_of_a_node: Duration,
     /// Fewest commits of all nodes within any second; none if it took less.
     pub worst_second: Option<usize>,
+    /// Open loop: transactions wanted per second.
+    pub offered: Option<f64>,
     /// Open loop: what was done of what was wanted meanwhile.
     pub share_done: Option<f64>,
     /// The wait that 99 of 100 did not exceed, before.
@@ -71,6 +73,8 @@ pub struct Figures {
     pub cpu_alone: Duration,
     /// CPU time of all servers while it ran beside the small ones.
     pub cpu_beside: Duration,
+    /// Alone or beside began while a server was still busy with what had been before.
+    pub began_busy: bool,
 }
 
 impl Figures {
@@ -96,6 +100,7 @@ impl Figures {
             gap: series::longest_gap(&all, &noticed),
             gap_of_a_node: gap_of_a_node.unwrap_or_default(),
             worst_second: series::worst_second(&all, &noticed),
+            offered: beside.offered,
             share_done: share_done(beside, &all, &during),
             p99_before: series::quantile(&waits_before, 0.99),
             p99_beside: series::quantile(&waits_beside, 0.99),
@@ -107,6 +112,7 @@ impl Figures {
             server_memory: alone.server_memory.max(beside.server_memory),
             cpu_alone: alone.cpu,
             cpu_beside: beside.cpu,
+            began_busy: alone.began_busy || beside.began_busy,
         }
     }
 
@@ -120,6 +126,18 @@ impl Figures {
     #[must_use]
     pub fn ratio_commit(&self) -> f64 {
         self.rate_commit / self.rate_before
+    }
+
+    /// Open loop: the worst second as a part of what was offered.
+    #[must_use]
+    pub fn worst_of_offered(&self) -> Option<f64> {
+        Some(self.worst_second? as f64 / self.offered?)
+    }
+
+    /// How many times as long as alone the large one took beside, until all nodes showed it.
+    #[must_use]
+    pub fn times_alone(&self) -> f64 {
+        self.beside.applied.as_secs_f64() / self.alone.applied.as_secs_f64()
     }
 }
 
@@ -222,6 +240,7 @@ pub(crate) mod tests {
             commits,
             waits_known: true,
             arrivals: None,
+            offered: None,
             marks: Marks {
                 begin: ms(5000),
                 replicate: ms(6000),
@@ -231,6 +250,7 @@ pub(crate) mod tests {
             until: ms(12_000),
             cpu: ms(2500),
             server_memory: 300 << 20,
+            began_busy: false,
         }
     }
 
@@ -247,7 +267,8 @@ pub(crate) mod tests {
         assert_eq!(f.gap, ms(2010));
         assert_eq!(f.gap_of_a_node, ms(3010));
         assert_eq!(f.worst_second, Some(0));
-        assert_eq!(f.share_done, None);
+        assert_eq!((f.share_done, f.worst_of_offered()), (None, None));
+        assert_eq!(f.times_alone(), 1.0);
         assert_eq!((f.p99_before, f.longest_wait), (Some(ms(4)), Some(ms(4))));
         assert_eq!(
             f.beside,
@@ -276,6 +297,35 @@ pub(crate) mod tests {
         assert_eq!(f.longest_wait, Some(ms(12_000 - 6001)));
         assert!(f.p99_beside > Some(ms(4000)));
         assert_eq!(f.p99_before, Some(ms(4)));
+    }
+
+    #[test]
+    fn the_worst_second_and_the_large_one_are_told_as_parts() {
+        let (mut alone, mut trace) = (stalled(), stalled());
+        trace.offered = Some(320.0);
+        alone.marks.applied[1] = ms(8900);
+        alone.marks.applied[2] = ms(7500);
+        // One node commits on.
+        let on = (600..900).map(|tick| Commit {
+            wanted: ms(tick * 10),
+            done: ms(tick * 10 + 5),
+            node: 2,
+        });
+        trace.commits.extend(on);
+        trace.commits.sort_by_key(|c| c.done);
+        let f = Figures::new(&alone, &trace, ms(4000));
+        assert_eq!(f.offered, Some(320.0));
+        assert_eq!(f.worst_of_offered(), Some(100.0 / 320.0));
+        // 4 s by 3.9 s.
+        assert!((f.times_alone() - 4.0 / 3.9).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_busy_begin_of_either_is_told() {
+        let (calm, mut busy) = (stalled(), stalled());
+        busy.began_busy = true;
+        let told = |alone, beside| Figures::new(alone, beside, ms(4000)).began_busy;
+        assert!(told(&calm, &busy) && told(&busy, &calm) && !told(&calm, &calm));
     }
 
     #[test]

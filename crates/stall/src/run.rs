@@ -126,7 +126,7 @@ fn measure(
     report: &mut Report,
     say: Say,
 ) -> bool {
-    let feed = match prepare(plan, cluster, provider, say) {
+    let feed = match prepare(plan, cluster, provider, report, say) {
         Ok(feed) => feed,
         Err(error) => {
             let why = format!("{error:#}");
@@ -143,10 +143,12 @@ fn measure(
             None => {
                 say(&format!("{provider}, round {round}: {mode}"));
                 match stream(plan, cluster, mode, own_size) {
-                    Ok(None) => match trial::run(cluster, plan, mode, feed, &mut generations) {
-                        Ok(all) => Outcome::Measured(Box::new(all)),
-                        Err(error) => Outcome::Failed(format!("{error:#}")),
-                    },
+                    Ok(None) => {
+                        match trial::run(cluster, plan, mode, feed, round, &mut generations) {
+                            Ok(all) => Outcome::Measured(Box::new(all)),
+                            Err(error) => Outcome::Failed(format!("{error:#}")),
+                        }
+                    }
                     Ok(Some(why)) => Outcome::Skipped(why),
                     Err(error) => Outcome::Failed(format!("{error:#}")),
                 }
@@ -155,6 +157,11 @@ fn measure(
         match &outcome {
             Outcome::Measured(all) => {
                 say(&format!("    {}", line(&all.0)));
+                if all.0.began_busy {
+                    report
+                        .notes
+                        .push(still_busy(&format!("{provider}, {mode}, round {round}")));
+                }
                 if mode == Mode::Auto && all.0.seqnos <= 1 {
                     report.notes.push(format!(
                         "{provider}, auto, round {round}: {AUTO} was {}, and yet the large one had one seqno: it was not streamed",
@@ -189,8 +196,22 @@ fn measure(
     own.all(|e| !matches!(e.outcome, Outcome::Failed(_)))
 }
 
+/// What a reader must know of figures that began beside the servers' work on what had been before.
+fn still_busy(what: &str) -> String {
+    format!(
+        "{what}: the servers were still busy with what had been before when it began, after {} s: compare it with care",
+        rest::IDLE_LIMIT.as_secs()
+    )
+}
+
 /// Tables, and how many transactions are offered.
-fn prepare(plan: &Plan, cluster: &Cluster, provider: &str, say: Say) -> anyhow::Result<Feed> {
+fn prepare(
+    plan: &Plan,
+    cluster: &Cluster,
+    provider: &str,
+    report: &mut Report,
+    say: Say,
+) -> anyhow::Result<Feed> {
     say(&format!("{provider}: filling the tables"));
     tables::make(cluster, plan.large)?;
     match plan.small {
@@ -203,6 +224,11 @@ fn prepare(plan: &Plan, cluster: &Cluster, provider: &str, say: Say) -> anyhow::
                 Pace::Closed => None,
                 Pace::Rate { per_second, spread } => Some((spread, per_second)),
                 Pace::Share { part, spread } => {
+                    // Filling has put work off that is not to count.
+                    if !rest::settled(cluster, plan.limit)? {
+                        let what = format!("{provider}, what the cluster can do");
+                        report.notes.push(still_busy(&what));
+                    }
                     let most = trial::capacity(cluster, clients, CALIBRATION)?;
                     say(&format!(
                         "{provider}: {most:.0} transactions a second in closed loop, {:.0} are offered",

@@ -1,5 +1,5 @@
-//! The tables on the terminal. Of several rounds: the median of rates, shares
-//! and durations, the worst of gaps, worst seconds, waits and memory.
+//! The tables on the terminal. Of several rounds: the median of rates, ratios and durations, the
+//! worst of gaps, worst seconds, waits and memory, and of what was done of what was offered.
 
 use std::time::Duration;
 
@@ -14,6 +14,9 @@ use crate::trial::Outcome;
 type Column = (&'static str, fn(&[&Figures]) -> String);
 
 const SMALL: &[Column] = &[
+    ("offered/s", |f| {
+        number(median(f.iter().filter_map(|x| x.offered)), 0)
+    }),
     ("before/s", |f| number(mid(f, |x| x.rate_before), 0)),
     ("beside/s", |f| number(mid(f, |x| x.rate_beside), 0)),
     ("ratio", |f| number(mid(f, Figures::ratio_beside), 2)),
@@ -26,10 +29,11 @@ const SMALL: &[Column] = &[
         let worst = f.iter().filter_map(|x| x.worst_second).min();
         worst.map_or("-".into(), |w| w.to_string())
     }),
-    ("offered done", |f| {
-        let shares: Vec<f64> = f.iter().filter_map(|x| x.share_done).collect();
-        number(median(shares), 2)
+    // By what the same round offered.
+    ("worst : offered", |f| {
+        number(least(f, Figures::worst_of_offered), 2)
     }),
+    ("offered done", |f| number(least(f, |x| x.share_done), 2)),
     ("p99 before ms", |f| millis(most(f, |x| x.p99_before))),
     ("p99 beside ms", |f| millis(most(f, |x| x.p99_beside))),
     ("longest wait s", |f| seconds(most(f, |x| x.longest_wait))),
@@ -45,6 +49,9 @@ const LARGE: &[Column] = &[
     ("acked s", |f| took(f, |x| x.beside.total)),
     ("applied s", |f| took(f, |x| x.beside.applied)),
     ("CPU s", |f| took(f, |x| x.cpu_beside)),
+    ("beside : alone", |f| {
+        number(mid(f, Figures::times_alone), 2)
+    }),
     ("provider MB", |f| megabytes(most(f, |x| x.provider_memory))),
     ("server MB", |f| {
         megabytes(most(f, |x| Some(x.server_memory).filter(|m| *m > 0)))
@@ -125,6 +132,11 @@ fn most<T: Ord>(figures: &[&Figures], value: impl Fn(&Figures) -> Option<T>) -> 
     figures.iter().filter_map(|f| value(f)).max()
 }
 
+fn least(figures: &[&Figures], value: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+    let values = figures.iter().filter_map(|f| value(f));
+    values.min_by(f64::total_cmp)
+}
+
 fn took(figures: &[&Figures], value: impl Fn(&Figures) -> Duration) -> String {
     number(mid(figures, |f| value(f).as_secs_f64()), 2)
 }
@@ -153,14 +165,14 @@ mod tests {
 UPDATE of 1000 rows
 
 The small ones (commits of all nodes):
-provider  mode   before/s  beside/s  ratio  in commit  gap s  gap of a node s  worst second  offered done  p99 before ms  p99 beside ms  longest wait s
-dromon    whole       300       100   0.33       0.11   2.01             3.01             0             -            4.0            4.0            0.00
-a<b       whole       300       100   0.33       0.11   2.01             3.01             0             -            4.0            4.0            0.00
+provider  mode   offered/s  before/s  beside/s  ratio  in commit  gap s  gap of a node s  worst second  worst : offered  offered done  p99 before ms  p99 beside ms  longest wait s
+dromon    whole          -       300       100   0.33       0.11   2.01             3.01             0                -             -            4.0            4.0            0.00
+a<b       whole          -       300       100   0.33       0.11   2.01             3.01             0                -             -            4.0            4.0            0.00
 
 The large one:
-provider  mode   seqnos  alone: sent s  acked s  applied s  CPU s  beside: sent s  acked s  applied s  CPU s  provider MB  server MB
-dromon    whole       7           1.00     2.00       4.00   2.50            1.00     2.00       4.00   2.50          9.4      314.6
-a<b       whole       7           1.00     2.00       4.00   2.50            1.00     2.00       4.00   2.50          9.4      314.6
+provider  mode   seqnos  alone: sent s  acked s  applied s  CPU s  beside: sent s  acked s  applied s  CPU s  beside : alone  provider MB  server MB
+dromon    whole       7           1.00     2.00       4.00   2.50            1.00     2.00       4.00   2.50            1.00          9.4      314.6
+a<b       whole       7           1.00     2.00       4.00   2.50            1.00     2.00       4.00   2.50            1.00          9.4      314.6
 
 dromon, auto, round 1: left out: no such option
 a<b, auto, round 1: FAILED: it said \"no\" & <left>
@@ -206,7 +218,37 @@ a note
         let text = text(&report);
         let line = text.lines().nth(4).expect("the figures");
         let cells: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!((cells[2], cells[6]), ("203", "5.00"));
+        assert_eq!((cells[3], cells[7]), ("203", "5.00"));
+    }
+
+    #[test]
+    fn a_bad_round_is_not_hidden_by_the_others() {
+        let mut report = sample();
+        let entry = report.entries[0].clone();
+        report.entries.clear();
+        // Each cluster has its own offer: the fewest commits are not the worst part of it.
+        for (round, offered, worst, done) in [
+            (1, 1000.0, 400, 0.9),
+            (2, 3000.0, 600, 0.7),
+            (3, 1000.0, 500, 1.0),
+        ] {
+            let mut entry = entry.clone();
+            entry.round = round;
+            if let Outcome::Measured(all) = &mut entry.outcome {
+                (all.0.offered, all.0.worst_second) = (Some(offered), Some(worst));
+                all.0.share_done = Some(done);
+                all.0.beside.applied = all.0.alone.applied * round as u32;
+            }
+            report.entries.push(entry);
+        }
+        let text = text(&report);
+        let lines: Vec<Vec<&str>> = text
+            .lines()
+            .map(|l| l.split_whitespace().collect())
+            .collect();
+        assert_eq!((lines[4][2], lines[4][9]), ("1000", "400"));
+        assert_eq!((lines[4][10], lines[4][11]), ("0.20", "0.70"));
+        assert_eq!(lines[8][11], "2.00");
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! One mode: the large transaction alone, then beside the small ones.
+//! One mode: the large transaction alone, and beside the small ones.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
+use dromon_load::bench::forth_and_back;
 use dromon_load::rest;
 use dromon_sandbox::Cluster;
 
@@ -58,6 +59,8 @@ pub struct Trace {
     pub waits_known: bool,
     /// Open loop: when transactions were wanted.
     pub arrivals: Option<Vec<Duration>>,
+    /// Open loop: how many were to be wanted per second.
+    pub offered: Option<f64>,
     /// The large one.
     pub marks: Marks,
     /// When recording ended.
@@ -66,6 +69,8 @@ pub struct Trace {
     pub cpu: Duration,
     /// The most memory a server had, in bytes; 0 if it cannot be told.
     pub server_memory: u64,
+    /// When it began, a server was still busy with what had been before.
+    pub began_busy: bool,
 }
 
 /// What came of a mode.
@@ -79,18 +84,22 @@ pub enum Outcome {
     Failed(String),
 }
 
-/// Measures one mode. `generations` counts the large ones of this cluster.
+/// Measures one mode. `generations` counts the large ones of this cluster. Who is first takes turns with
+/// the rounds: the second finds the rows' pages as the first has left them.
 pub fn run(
     cluster: &Cluster,
     plan: &Plan,
     mode: Mode,
     feed: Feed,
+    round: usize,
     generations: &mut u32,
 ) -> anyhow::Result<(Figures, Trace)> {
-    *generations += 1;
-    let alone = observe(cluster, plan, mode, None, *generations)?;
-    *generations += 1;
-    let beside = observe(cluster, plan, mode, Some(feed), *generations)?;
+    let (mut alone, mut beside) = (Trace::default(), Trace::default());
+    let both = vec![(&mut alone, None), (&mut beside, Some(feed))];
+    for (trace, feed) in forth_and_back(both, round) {
+        *generations += 1;
+        *trace = observe(cluster, plan, mode, feed, *generations)?;
+    }
     Ok((Figures::new(&alone, &beside, plan.before), beside))
 }
 
@@ -120,7 +129,7 @@ fn observe(
     generation: u32,
 ) -> anyhow::Result<Trace> {
     tables::renew(cluster, plan.large)?;
-    rest::at_rest_within(cluster, plan.limit)?;
+    let began_busy = !rest::settled(cluster, plan.limit)?;
     for process in cluster.nodes().iter().filter_map(|n| n.process()) {
         // Without the right to it the peak covers earlier modes too.
         process.forget_memory_peak();
@@ -157,6 +166,10 @@ fn observe(
     };
     let nodes: Vec<String> = cluster.nodes().iter().map(|n| n.name()).collect();
     let waits_known = matches!(feed, Some(Feed::Clients { .. }));
+    let offered = match feed {
+        Some(Feed::Clients { open, .. }) => open.map(|(_, rate)| rate),
+        _ => None,
+    };
     let Seen {
         mut commits,
         arrivals,
@@ -178,10 +191,12 @@ fn observe(
         commits,
         waits_known,
         arrivals,
+        offered,
         marks,
         until,
         cpu,
         server_memory: memory(cluster),
+        began_busy,
     })
 }
 
