@@ -469,6 +469,7 @@ impl ClusterState {
             source,
             origin,
             tag,
+            from: message.from,
             index,
         });
         self.place_if_reached(&mut events);

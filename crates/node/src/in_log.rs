@@ -58,7 +58,7 @@ impl LeftInLog {
     }
 
     /// Something begins at `first`, and is needed until what this returns is dropped.
-    fn hold(self: &Arc<Self>, first: u64) -> Hold {
+    pub fn hold(self: &Arc<Self>, first: u64) -> Hold {
         let mut all = lock(&self.all);
         let n = all.next;
         all.next += 1;
@@ -78,7 +78,7 @@ impl LeftInLog {
 
 /// See [`LeftInLog::hold`].
 #[derive(Debug)]
-struct Hold {
+pub struct Hold {
     n: u64,
     of: Arc<LeftInLog>,
 }

@@ -175,6 +175,12 @@ pub fn restart_from(marks: &VecDeque<Mark>, durable: Seqno) -> u64 {
     mark.or(marks.front()).map_or(0, |m| m.index)
 }
 
+/// Whether what lies from log index `from` to `index` may be lost in part before it is released: one of `marks` lies amid it. A
+/// database that has all up to that one is brought forward from there, and what lies before it goes.
+pub fn amid(marks: &VecDeque<Mark>, from: u64, index: u64) -> bool {
+    marks.iter().any(|m| from <= m.index && m.index < index)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -371,6 +377,31 @@ mod tests {
                     let lost = n.index < keep;
                     prop_assert!(!lost || n.quarantined && exceeds(&marks, bytes, n.index, max));
                 }
+            }
+        }
+
+        #[test]
+        fn what_waits_for_an_applier_is_there_whole_or_known_to_lie_around_a_checkpoint(
+            steps in prop::collection::vec((0..20u64, 0..20i64, 0..200u64), 1..12),
+            (from, entries) in (0..150u64, 0..60u64),
+            short in 1..50i64,
+            bytes in 0..3000u64,
+        ) {
+            let marks = marks(&steps);
+            let (from, index) = (marks[0].index + 1 + from, marks[0].index + 1 + from + entries);
+            // It takes its place with its last piece, and is not released.
+            let before = marks.iter().rev().find(|m| m.index < index);
+            let seqno = before.map_or(0, |m| m.seqno) + 1;
+            let later = marks.iter().filter(|m| m.index >= index);
+            let marks: VecDeque<Mark> = marks
+                .iter()
+                .filter(|m| m.index < index)
+                .copied()
+                .chain(later.map(|m| Mark { seqno: m.seqno + 1, ..*m }))
+                .collect();
+            let own = restart_from(&marks, seqno - short);
+            if let Some(keep) = keep(&marks, bytes, own, &[], ANY) {
+                prop_assert!(keep < from || amid(&marks, from, index));
             }
         }
 

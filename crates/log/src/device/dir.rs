@@ -1,7 +1,7 @@
 //! A real directory.
 
 use super::{ClosedLater, Closer, Device, DeviceFile, read_file_at};
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, FileType, OpenOptions, TryLockError};
 use std::io::{self, IoSlice};
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -97,7 +97,7 @@ impl DirDevice {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
-            if entry.file_type()?.is_file()
+            if is_file(entry.file_type())?
                 && let Ok(name) = entry.file_name().into_string()
             {
                 names.push(name);
@@ -111,6 +111,16 @@ impl DirDevice {
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(0o660);
         options
+    }
+}
+
+/// Where the directory does not tell the types (XFS with `ftype=0`, NFS), each is asked for by itself: what was removed
+/// meanwhile, as the server's own files are at any time, is not there.
+fn is_file(asked: io::Result<FileType>) -> io::Result<bool> {
+    match asked {
+        Ok(found) => Ok(found.is_file()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
     }
 }
 
@@ -215,5 +225,24 @@ impl DeviceFile for DirFile {
 
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.get()?.metadata()?.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_removed_while_the_directory_is_listed_is_not_there() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let of = |path: &Path| std::fs::symlink_metadata(path).map(|m| m.file_type());
+        let file = dir.path().join("file");
+        std::fs::write(&file, b"").expect("room");
+        assert!(is_file(of(&file)).expect("there"));
+        assert!(!is_file(of(dir.path())).expect("there"));
+        std::fs::remove_file(&file).expect("there");
+        assert!(!is_file(of(&file)).expect("it is only gone"));
+        let other = io::Error::from(io::ErrorKind::PermissionDenied);
+        assert!(is_file(Err(other)).is_err());
     }
 }

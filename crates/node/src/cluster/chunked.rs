@@ -239,6 +239,8 @@ impl ClusterState {
                 source,
                 origin,
                 tag,
+                // Nothing of it is read.
+                from: index,
                 index,
             };
         }

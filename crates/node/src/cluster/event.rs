@@ -105,7 +105,9 @@ pub enum Event {
         origin: Uuid,
         /// The sender's mark.
         tag: u64,
-        /// Log index of its last part.
+        /// Log index of its first part.
+        from: u64,
+        /// Of its last one.
         index: u64,
     },
     /// A part of a large write set that is applied in chunks took its place.

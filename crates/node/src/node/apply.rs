@@ -7,8 +7,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dromon_gates::{Before, Popped, QueueItem, Seqno, WaitError, Waiter};
-use dromon_order::sequencer::{PieceStore, StreamKey};
-use dromon_order::{CommittedBody, Order};
 use dromon_writeset::{Flags, PayloadSum};
 
 use super::delivery::{to_view, view_member};
@@ -19,7 +17,6 @@ use crate::cluster::{ClusterView, MemberState};
 use crate::database::{Applier, Meta, Outcome, View};
 use crate::flow::FlowLimits;
 use crate::messages::{Control, LeaveReason, Need, Position, encode, kind};
-use crate::spool::PieceFiles;
 use crate::trx::Trx;
 
 /// How long that may take which is rolled back as its place will never come.
@@ -455,76 +452,6 @@ impl Node {
             self.cannot_be_read(seqno, why);
         }
         again.ok()
-    }
-
-    pub(super) fn payload_from_log(
-        &self,
-        index: u64,
-        source: dromon_writeset::Uuid,
-    ) -> Result<Bytes, String> {
-        let order = self.order().ok_or("the log is closed")?;
-        let entries = order
-            .read_log(index, index, usize::MAX)
-            .map_err(|e| e.to_string())?;
-        let Some(CommittedBody::Message(message)) = entries.into_iter().next().map(|c| c.body)
-        else {
-            return Err(format!("log index {index} holds no message"));
-        };
-        let body = match message.part {
-            dromon_order::Part::Whole => message.body,
-            dromon_order::Part::Piece { stream, n, .. } => {
-                self.gather_pieces(&order, index, message.origin, stream, n)?
-            }
-        };
-        let write_set = dromon_writeset::WriteSet::decode(body).map_err(|e| e.to_string())?;
-        if write_set.header().source != source {
-            return Err(format!(
-                "log index {index} holds another member's write set"
-            ));
-        }
-        let payload = write_set.payload().here().cloned();
-        payload.ok_or_else(|| "its payload is elsewhere".to_owned())
-    }
-
-    /// Collects the pieces of one payload, walking back from its last one.
-    pub(super) fn gather_pieces(
-        &self,
-        order: &Arc<dyn Order>,
-        last: u64,
-        origin: dromon_writeset::Uuid,
-        stream: u64,
-        n: u32,
-    ) -> Result<Bytes, String> {
-        let mut found: Vec<Option<Bytes>> = vec![None; n as usize];
-        let mut missing = n as usize;
-        let mut to = last;
-        while missing > 0 {
-            let from = to.saturating_sub(255).max(order.status().first_log).max(1);
-            let entries = order
-                .read_log(from, to, usize::MAX)
-                .map_err(|e| e.to_string())?;
-            for entry in entries {
-                if let CommittedBody::Message(m) = entry.body
-                    && m.origin == origin
-                    && let dromon_order::Part::Piece { stream: s, i, .. } = m.part
-                    && s == stream
-                    && found.get(i as usize).is_some_and(Option::is_none)
-                {
-                    found[i as usize] = Some(m.body);
-                    missing -= 1;
-                }
-            }
-            if from <= order.status().first_log.max(1) && missing > 0 {
-                return Err(format!("{missing} of {n} pieces are not in the log"));
-            }
-            to = from.saturating_sub(1).max(1);
-        }
-        let mut files = PieceFiles::new(self.spooler.clone());
-        let key = StreamKey { origin, stream };
-        for piece in found.into_iter().flatten() {
-            files.append(key, None, &piece).map_err(|e| e.to_string())?;
-        }
-        files.read(key).map_err(|e| e.to_string())
     }
 
     pub(super) fn at(&self, seqno: Seqno) -> Position {

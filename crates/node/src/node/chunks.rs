@@ -593,6 +593,7 @@ impl Node {
             payload: Some(bytes::Bytes::new()),
             left: None,
             sum: None,
+            hold: None,
             index: chunked.index,
             locks: Locks::default(),
         };

@@ -224,6 +224,7 @@ impl Node {
                 source: _,
                 origin,
                 tag,
+                from,
                 index,
             } => {
                 self.takes_place(seqno, None);
@@ -282,7 +283,7 @@ impl Node {
                     None => {
                         let passed = passed.is_some();
                         self.held_delivered(&course.state, (seqno, index), &write_set, passed);
-                        self.queue_write_set(seqno, &write_set, &verdict, unseen, index);
+                        self.queue_write_set(seqno, &write_set, &verdict, unseen, (from, index));
                     }
                 }
             }

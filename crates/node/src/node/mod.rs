@@ -58,6 +58,7 @@ mod queued;
 mod reads;
 mod reconnect;
 mod report;
+mod reread;
 mod retain;
 mod search;
 mod service;
@@ -98,7 +99,7 @@ use crate::forks::LogEnd;
 use crate::grastate::StateFile;
 use crate::held::{HeldRows, StreamId};
 use crate::holders::Holders;
-use crate::in_log::LeftInLog;
+use crate::in_log::{Hold, LeftInLog};
 use crate::lacking::{Gap, LackingFile};
 use crate::messages::{Join, Need, Position};
 use crate::options::{ClusterAddress, Options, Settings};
@@ -571,6 +572,8 @@ struct RemoteWriteSet {
     left: Option<Kept>,
     /// What checksum it must have, if it lies in a file.
     sum: Option<u64>,
+    /// Its first pieces stay in the log.
+    hold: Option<Hold>,
     index: u64,
     /// What it may have to wait for.
     locks: Locks,
@@ -704,6 +707,8 @@ pub struct Node {
     checkpoints: Mutex<VecDeque<Mark>>,
     /// What is read from the log when it is applied.
     left_in_log: Arc<LeftInLog>,
+    /// The same of what is queued without its payload, and no restart would need.
+    queued_in_log: Arc<LeftInLog>,
     flow: Flow,
     slow: Mutex<(Quarantine, Option<Instant>)>,
     /// The same account of this node itself, as the others keep it.

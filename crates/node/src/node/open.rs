@@ -171,6 +171,7 @@ impl Node {
             catching_up: Mutex::default(),
             checkpoints: Mutex::new(VecDeque::new()),
             left_in_log: Arc::default(),
+            queued_in_log: Arc::default(),
             flow: Flow::default(),
             slow: Mutex::default(),
             own_slow: Mutex::default(),

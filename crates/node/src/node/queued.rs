@@ -9,8 +9,9 @@ use dromon_gates::{QueueItem, Seqno};
 use dromon_writeset::{Flags, Payload, WriteSet};
 
 use super::leave::told_to_leave;
-use super::{Item, Locks, Node, RemoteWriteSet};
+use super::{Item, Locks, Node, RemoteWriteSet, lock};
 use crate::overflow::{Queued, Spills};
+use crate::retention;
 use crate::spool::SPOOL_ABOVE;
 
 /// Above this, queued payloads are dropped and read from the log again.
@@ -22,14 +23,15 @@ const REREAD_MAX: u64 = 16 << 20;
 
 impl Node {
     /// A write set that no client here waits for took its place: an applier gets it, not before
-    /// `unseen`, which certification does not see. On the delivery thread.
+    /// `unseen`, which certification does not see. `from`, `index`: its first and last place in the log. On the delivery
+    /// thread.
     pub(super) fn queue_write_set(
         &self,
         seqno: Seqno,
         write_set: &WriteSet,
         verdict: &Verdict,
         unseen: Seqno,
-        index: u64,
+        (from, index): (u64, u64),
     ) {
         if self.setup.witness {
             return;
@@ -83,6 +85,9 @@ impl Node {
             false => Locks::default(),
         };
         let bytes = if keep { in_memory } else { 0 };
+        // A restart from a checkpoint amid its pieces finds the first ones there; who reads the log does not.
+        let amid = || retention::amid(&lock(&self.checkpoints), from, index);
+        let hold = (!is_left && amid()).then(|| self.queued_in_log.hold(from));
         self.enqueue(QueueItem {
             seqno,
             ordered: true,
@@ -98,6 +103,7 @@ impl Node {
                 payload,
                 left,
                 sum,
+                hold,
                 index,
                 locks,
             }),
@@ -131,7 +137,7 @@ impl Spills for Item {
         };
         // An empty one stands for what need not be read.
         let empty = ws.payload.as_ref().is_some_and(Bytes::is_empty);
-        let from_log = ws.left.is_none() && ws.sum.is_none() && !empty;
+        let from_log = ws.left.is_none() && ws.sum.is_none() && ws.hold.is_none() && !empty;
         let keeps = !ws.locks.is_special() && ws.depends_on == item.depends_on;
         (from_log && keeps).then_some(Queued {
             seqno: item.seqno,
@@ -160,6 +166,7 @@ impl Spills for Item {
                 payload: None,
                 left: None,
                 sum: None,
+                hold: None,
                 index: queued.index,
                 // Which tables it names is not known any more: it may meet any.
                 locks: Locks::default(),

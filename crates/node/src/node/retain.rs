@@ -158,9 +158,10 @@ impl Node {
             own = own.min(index);
         }
         // What is applied in chunks is read from there, and the first pieces of what may be are in memory
-        // only as long as they are few.
+        // only as long as they are few. So is what is queued without its payload.
         let half = state.open_pieces_from();
-        if let Some(first) = self.left_in_log.first().into_iter().chain(half).min() {
+        let read = [&self.left_in_log, &self.queued_in_log].map(|left| left.first());
+        if let Some(first) = read.into_iter().flatten().chain(half).min() {
             own = own.min(first.saturating_sub(1));
         }
         let (shelved, ending) = {

@@ -343,6 +343,95 @@ fn who_leaves_to_join_again_and_hears_of_it_comes_back() {
     });
 }
 
+/// Its database has nothing on its disk for sure, and its own log has all of it.
+#[test]
+fn who_joins_again_keeps_as_much_log_as_its_database_needs() {
+    run(3, "evs.suspect_timeout=PT3S", LIMIT, |world| {
+        let (one, three) = (world.db(1), world.db(3));
+        world.net.fail_syncs(&three.addr);
+        let at = world.settle().seqno;
+        let (flushed, first) = (three.disk(), three.count("dromon_log_first"));
+        assert_eq!(flushed.position.seqno, at);
+        for n in 0..3 {
+            assert!(one.set(row(n), 1).is_committed());
+            world.join(4).disconnect();
+            world.until("n4 is gone", || one.size() == 3);
+        }
+        world.settle();
+        world.net.cut(&addrs(&[3]), &addrs(&[1, 2, 4]));
+        world.until("it is removed", || {
+            [1, 2].iter().all(|n| world.db(*n).size() == 2)
+        });
+        assert!(one.set(row(3), 1).is_committed());
+        world.net.heal();
+        world.until("it is back", || three.size() == 3);
+        world.synced(&three);
+        world.voters(3);
+        world.settle();
+        let again = three.count("dromon_log_first");
+        assert!(again <= first, "it began at {first} and begins at {again}");
+        assert_eq!(three.read(row(3)), 1);
+        assert!(!world.report.said("does not reach back"));
+
+        // All lose power, and one of them for good.
+        for n in 1..=3 {
+            world.crash(n);
+        }
+        let position = flushed.position;
+        let three = world.open(3, flushed, position);
+        let two = world.open_again(2);
+        std::thread::scope(|scope| {
+            for db in [&two, &three] {
+                scope.spawn(move || {
+                    let connected = db.connect(&World::url(), false);
+                    connected.unwrap_or_else(|e| panic!("{}: {e}", db.name));
+                });
+            }
+        });
+        world.synced(&three);
+        assert!((0..4).all(|n| three.read(row(n)) == 1));
+        world.settle();
+    });
+}
+
+/// The others' log does not reach back as far as its own one.
+#[test]
+fn who_joins_again_says_what_its_log_does_not_keep() {
+    run(3, QUICK, LIMIT, |world| {
+        let (one, three) = (world.db(1), world.db(3));
+        world.net.fail_syncs(&three.addr);
+        let needs = one.count("dromon_log_last");
+        for n in 0..1200 {
+            assert!(one.set(row(n), 2).is_committed());
+        }
+        world.until("a sync fails", || {
+            three.stat("dromon_log_held").starts_with("sync failed")
+        });
+        world.until("the log is shorter elsewhere", || {
+            world.join(4).disconnect();
+            world.until("n4 is gone", || one.size() == 3);
+            std::thread::sleep(Duration::from_secs(1));
+            [1, 2]
+                .iter()
+                .all(|n| world.db(*n).count("dromon_log_first") > needs)
+        });
+        world.settle();
+        assert!(three.count("dromon_log_first") <= needs);
+        world.net.cut(&addrs(&[3]), &addrs(&[1, 2, 4]));
+        world.until("it is removed", || {
+            [1, 2].iter().all(|n| world.db(*n).size() == 2)
+        });
+        world.net.heal();
+        world.until("it is back", || three.size() == 3);
+        world.synced(&three);
+        let said =
+            "what this node's log has kept since its file system could not be synced is given up";
+        assert_eq!(world.report.times("n3", said), 1);
+        assert!(three.count("dromon_log_first") > needs);
+        world.settle();
+    });
+}
+
 fn copies(world: &World) -> usize {
     world.members().iter().map(|d| d.donations()).sum()
 }
