@@ -107,7 +107,7 @@ storms: build
 	  ranges unique_keys isolation desync kills kill_all kill_leader
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds 4 --rounds 1 --peer $(PEER) control_kill_all control_lost_update
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds 4 --rounds 1 relay_kills relay_answers relay_group \
-	  replica_follows replica_differs replica_ways replica_lists replica_events
+	  replica_follows replica_differs replica_ways replica_lists replica_events cut_kinds
 
 torture: packages build
 	$(TARGET)/release/storms --provider $(PROVIDER) --torture --control --rounds $(ROUNDS) --seconds $(TORTURE_SECONDS) --lanes $(LANES) \
