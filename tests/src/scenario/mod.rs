@@ -23,6 +23,7 @@ mod replication;
 mod secure;
 mod service;
 mod slow_node;
+mod stall;
 mod statements;
 mod sysbench;
 pub mod torture;
@@ -194,6 +195,12 @@ pub fn all() -> Vec<Scenario> {
             "a big write set beside small ones",
             Shared,
             big::beside_small,
+        ),
+        (
+            "stall",
+            "an UPDATE of 300,000 rows beside small ones, streamed by itself and whole: streamed it keeps them less",
+            Shared,
+            stall::stall,
         ),
         (
             "join_rsync",
