@@ -102,12 +102,13 @@ storms: build
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds $(STORM_SECONDS) --lanes $(STORM_LANES) --rounds 1 \
 	  --least-cert-failures 50 --least-bf-aborts 50 --least-replays 5 \
 	  --set log_bin=binlog --set sync_binlog=1 \
-	  --provider-options dromon.auto_stream_size=128 ranges unique_keys no_primary_key kills limits kill_all kill_joining
+	  --provider-options dromon.auto_stream_size=128 ranges unique_keys no_primary_key kills limits kill_all kill_joining \
+	  join_rsync
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds $(STORM_SECONDS) --lanes $(STORM_LANES) --rounds 1 --streaming \
-	  ranges unique_keys isolation desync kills kill_all kill_leader
+	  ranges unique_keys isolation desync kills kill_all kill_leader join_rsync join_mariabackup
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds 4 --rounds 1 --peer $(PEER) control_kill_all control_lost_update
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds 4 --rounds 1 relay_kills relay_answers relay_group \
-	  replica_follows replica_differs replica_ways replica_lists replica_events
+	  replica_follows replica_differs replica_ways replica_lists replica_events cut_kinds
 
 torture: packages build
 	$(TARGET)/release/storms --provider $(PROVIDER) --torture --control --rounds $(ROUNDS) --seconds $(TORTURE_SECONDS) --lanes $(LANES) \

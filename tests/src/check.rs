@@ -1,6 +1,7 @@
 //! What must hold when the storm is over: every node at the same place with the
 //! same tables, and nothing bad in the logs.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -157,6 +158,16 @@ pub fn nothing_open(cluster: &Cluster, limit: Duration) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// How many large transactions each node has begun to apply in chunks so far.
+pub fn streamed(cluster: &Cluster) -> anyhow::Result<Vec<i64>> {
+    let of = |node: &Arc<Node>| {
+        let status = node.status(load::STATEMENT_LIMIT)?;
+        let count = status.number("wsrep_dromon_streamed_automatic");
+        count.with_context(|| format!("{} does not count what it streams", node.name()))
+    };
+    cluster.nodes().iter().map(of).collect()
 }
 
 /// Length of each node's log, to look only at what comes later.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -15,6 +16,10 @@ use crate::load::{RETRY, Session, Storm, Writer};
 /// Rows before anyone joins: some MB to copy.
 const ROWS: u64 = 40_000;
 const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// Statements of a transaction that stays open for long, each on a row of its own.
+const OPEN_ROWS: u64 = 20;
+/// And how long its client does nothing behind each.
+const IDLE: Duration = Duration::from_millis(120);
 
 /// See [`join`].
 pub fn rsync(case: &mut Case) -> anyhow::Result<()> {
@@ -31,8 +36,8 @@ pub fn mysqldump(case: &mut Case) -> anyhow::Result<()> {
     join(case, SstMethod::Mysqldump)
 }
 
-/// Two nodes write; a third, empty one joins meanwhile. Afterwards its tables
-/// equal theirs and every acknowledged row is there.
+/// Two nodes write, each with a transaction open most of the time; a third, empty one joins meanwhile. Afterwards
+/// its tables equal theirs and every acknowledged row is there.
 fn join(case: &mut Case, method: SstMethod) -> anyhow::Result<()> {
     let cluster = case.own_cluster(|spec| {
         spec.sst_method = method;
@@ -47,13 +52,13 @@ fn join(case: &mut Case, method: SstMethod) -> anyhow::Result<()> {
     cluster.node(1).start(Start::Join, &[])?;
     cluster.node(1).wait_usable(JOIN_LIMIT)?;
     fill(case)?;
-    let (storm, inserted) = write(case, &[0, 1])?;
+    let (storm, done) = write(case, &[0, 1])?;
     storm.blow(Duration::from_secs(1));
     cluster.node(2).start(Start::Join, &[])?;
     let took = cluster.node(2).wait_usable(JOIN_LIMIT)?;
     storm.blow((case.options.seconds / 4).min(Duration::from_secs(10)));
     let tally = storm.stop()?;
-    same_rows(case, &cluster, &inserted)?;
+    same_rows(case, &cluster, &done)?;
     check::whole(&cluster)?;
     case.note(format!(
         "joined by {} in {:.1} s; meanwhile {tally}",
@@ -70,7 +75,7 @@ pub fn rejoin(case: &mut Case) -> anyhow::Result<()> {
     cluster.start_all(JoinPlan::OneByOne, JOIN_LIMIT)?;
     fill(case)?;
     let third = Arc::clone(cluster.node(2));
-    let (storm, inserted) = write(case, &[0, 1])?;
+    let (storm, done) = write(case, &[0, 1])?;
 
     let report = third.stop(STOP_LIMIT)?;
     ensure!(
@@ -105,7 +110,7 @@ pub fn rejoin(case: &mut Case) -> anyhow::Result<()> {
         catch_up_words(&check::log_since(&third, mark)).context("db3 after SET GLOBAL");
 
     let tally = storm.stop()?;
-    same_rows(case, &cluster, &inserted)?;
+    same_rows(case, &cluster, &done)?;
     check::whole(&cluster)?;
     case.note(format!(
         "stopped, back in {:.1} s: {stopped_words}",
@@ -165,24 +170,55 @@ fn catch_up_words(log: &str) -> anyhow::Result<String> {
 }
 
 fn fill(case: &Case) -> anyhow::Result<()> {
-    let table = "CREATE TABLE t (id BIGINT AUTO_INCREMENT PRIMARY KEY, v INT NOT NULL, pad VARCHAR(200) NOT NULL, KEY (v))";
-    let mut session = new_database(&case.node(0), &case.db, &[table])?;
+    let tables = [
+        "CREATE TABLE t (id BIGINT AUTO_INCREMENT PRIMARY KEY, v INT NOT NULL, pad VARCHAR(200) NOT NULL, KEY (v))",
+        "CREATE TABLE kept (id BIGINT PRIMARY KEY, v INT NOT NULL, pad VARCHAR(200) NOT NULL)",
+    ];
+    let mut session = new_database(&case.node(0), &case.db, &tables)?;
     session.exec(&format!(
         "INSERT INTO t (v, pad) SELECT seq, REPEAT(CHAR(97 + seq % 26), 180) FROM seq_1_to_{ROWS}"
+    ))?;
+    let kept = 2 * OPEN_ROWS;
+    session.exec(&format!(
+        "INSERT INTO kept SELECT seq, 0, '' FROM seq_1_to_{kept}"
     ))?;
     check::drained(&case.cluster()).map(drop)
 }
 
-/// Two clients on each of the nodes; returns the count of acknowledged inserts.
-fn write(case: &Case, nodes: &[usize]) -> anyhow::Result<(Storm, Arc<AtomicU64>)> {
-    let inserted = Arc::new(AtomicU64::new(0));
+/// What was acknowledged.
+#[derive(Default)]
+struct Done {
+    inserted: AtomicU64,
+    /// Transactions that were open for long.
+    long: AtomicU64,
+}
+
+/// Three clients on each of the nodes. The first of each keeps a transaction open for long; where every third client
+/// streams, these do.
+fn write(case: &Case, nodes: &[usize]) -> anyhow::Result<(Storm, Arc<Done>)> {
+    let all = Arc::new(Done::default());
     let mut writers = Vec::new();
-    for &node in nodes {
-        let count = Arc::clone(&inserted);
+    for (nth, &node) in (0u64..).zip(nodes) {
+        let done = Arc::clone(&all);
+        writers.push(Writer::new(&case.node(node), move |s| {
+            s.transaction(|s| {
+                for row in 1..=OPEN_ROWS {
+                    let id = nth * OPEN_ROWS + row;
+                    s.exec(&format!(
+                        "UPDATE kept SET v = v + 1, pad = REPEAT(CHAR(97 + v % 26), 180) WHERE id = {id}"
+                    ))?;
+                    thread::sleep(IDLE);
+                }
+                Ok(())
+            })?;
+            done.long.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }));
+        let done = Arc::clone(&all);
         writers.push(Writer::new(&case.node(node), move |s| {
             let v = s.rng.below(1000);
             s.exec(&format!("INSERT INTO t (v, pad) VALUES ({v}, 'new')"))?;
-            count.fetch_add(1, Ordering::Relaxed);
+            done.inserted.fetch_add(1, Ordering::Relaxed);
             Ok(())
         }));
         writers.push(Writer::new(&case.node(node), |s| {
@@ -191,17 +227,24 @@ fn write(case: &Case, nodes: &[usize]) -> anyhow::Result<(Storm, Arc<AtomicU64>)
                 .map(drop)
         }));
     }
-    Ok((Storm::start(&case.db, writers, RETRY)?, inserted))
+    Ok((Storm::start(&case.db, writers, RETRY)?, all))
 }
 
-fn same_rows(case: &Case, cluster: &Cluster, inserted: &AtomicU64) -> anyhow::Result<()> {
+fn same_rows(case: &mut Case, cluster: &Cluster, done: &Done) -> anyhow::Result<()> {
     check::settled(cluster, &case.db)?;
-    let expected = ROWS + inserted.load(Ordering::Relaxed);
-    let rows: u64 = super::ask(case, 2, "SELECT COUNT(*) FROM t")?;
+    let expected = ROWS + done.inserted.load(Ordering::Relaxed);
+    let long = done.long.load(Ordering::Relaxed);
+    let (rows, kept): (u64, u64) = super::ask(
+        case,
+        2,
+        "SELECT (SELECT COUNT(*) FROM t), CAST((SELECT SUM(v) FROM kept) AS UNSIGNED)",
+    )?;
     ensure!(
-        rows == expected,
-        "db3 has {rows} rows, {expected} were acknowledged"
+        rows == expected && kept == long * OPEN_ROWS,
+        "db3 has {rows} rows, {expected} were acknowledged; {kept} changes of {long} transactions that were open for long"
     );
+    ensure!(long > 0, "no transaction that was open for long committed");
+    case.note(format!("{long} transactions were open for long"));
     Ok(())
 }
 

@@ -5,6 +5,7 @@ mod bad_input;
 mod big;
 mod blanks;
 mod conflicts;
+mod cut_kinds;
 mod ddl_crash;
 mod ddl_storm;
 mod floors;
@@ -22,6 +23,7 @@ mod replication;
 mod secure;
 mod service;
 mod slow_node;
+mod stall;
 mod statements;
 mod sysbench;
 pub mod torture;
@@ -195,6 +197,12 @@ pub fn all() -> Vec<Scenario> {
             big::beside_small,
         ),
         (
+            "stall",
+            "an UPDATE of 300,000 rows beside small ones, streamed by itself and whole: streamed it keeps them less",
+            Shared,
+            stall::stall,
+        ),
+        (
             "join_rsync",
             "an empty node joins by rsync under load",
             Own,
@@ -342,9 +350,18 @@ pub fn long() -> Vec<Scenario> {
         round: Duration::from_secs(60),
         timed: false,
     };
+    let cut_kinds = Scenario {
+        name: "cut_kinds",
+        shows: "every kind of large transaction from each node, with small chunks: cut or whole as it must be, equal on all",
+        servers: Servers::Own,
+        run: cut_kinds::cut_kinds,
+        round: Duration::ZERO,
+        timed: false,
+    };
     vec![
         through_a_node,
         mixture,
+        cut_kinds,
         torture::origin_dies(),
         torture::cut_off(),
     ]

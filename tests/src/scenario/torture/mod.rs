@@ -226,7 +226,7 @@ fn started(
 }
 
 /// Adds a provider option to a list of them.
-fn add_option(list: &mut String, option: &str) {
+pub fn add_option(list: &mut String, option: &str) {
     if !list.is_empty() {
         list.push(';');
     }
