@@ -37,8 +37,6 @@ enum Way {
     Chunks,
     /// In one piece, for its kind; its node says so.
     Whole,
-    /// In one piece, as it has one event: there is nowhere to cut, and nothing to say.
-    One,
 }
 
 /// A large transaction: what is run before it, itself, and what puts the session back. `{n}` is its node's
@@ -255,7 +253,7 @@ const KINDS: &[Kind] = &[
     kind(
         "a giant row",
         &["INSERT INTO giants (data) VALUES (REPEAT('{n}', 3000000))"],
-        Way::One,
+        Way::Whole,
     ),
     kind(
         "giant rows among others",
