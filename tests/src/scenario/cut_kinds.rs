@@ -27,8 +27,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// At the origin of what goes whole although it is large.
 const WHOLE: &str = "are applied whole by the other nodes";
 /// What compresses badly, so that it stays large in a compressed event.
-const FILLING: &str =
-    "CONCAT(MD5(seq), MD5(seq + 1), MD5(seq + 2), MD5(seq + 3), MD5(seq + 4), MD5(seq + 5))";
+const FILLING: &str = "CONCAT(MD5(seq), MD5(seq + 10000), MD5(seq + 20000), MD5(seq + 30000), MD5(seq + 40000), MD5(seq + 50000))";
 
 /// How the others apply one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +118,7 @@ const KINDS: &[Kind] = &[
         &[
             "BEGIN",
             "DELETE plain, other FROM plain JOIN other USING (id) WHERE id % 2 = 0",
-            "INSERT INTO plain SELECT seq, {n}, REPEAT(MD5(seq), 5) FROM seq_2_to_2000_step_2",
+            "INSERT INTO plain SELECT seq, {n}, CONCAT(MD5(seq), MD5(seq + 10000), MD5(seq + 20000)) FROM seq_2_to_2000_step_2",
             "INSERT INTO other SELECT id, g, pad FROM plain WHERE id % 2 = 0",
             "COMMIT",
         ],
