@@ -115,8 +115,10 @@ torture: packages build
 	  --entries $(ENTRIES) --peer $(PEER) --report docs/torture-report.txt
 
 conformance: build
-	tests/conformance/run --provider $(PROVIDER) --list tests/conformance/first.txt
-	tests/conformance/run --provider $(PROVIDER) --suite galera_sr --list tests/conformance/first-sr.txt
+	failed=0; \
+	tests/conformance/run --provider $(PROVIDER) --list tests/conformance/first.txt || failed=1; \
+	tests/conformance/run --provider $(PROVIDER) --suite galera_sr --list tests/conformance/first-sr.txt || failed=1; \
+	exit $$failed
 
 # Tests that restart, kill, cut off, bootstrap or vote, ROUNDS times; 25 minutes for each round.
 conformance-safety: ROUNDS = 1

@@ -181,6 +181,11 @@ pub fn amid(marks: &VecDeque<Mark>, from: u64, index: u64) -> bool {
     marks.iter().any(|m| from <= m.index && m.index < index)
 }
 
+/// Whether what begins at log index `from` does so before the oldest of `marks`, which may be where this log begins.
+pub fn is_before(marks: &VecDeque<Mark>, from: u64) -> bool {
+    marks.front().is_some_and(|m| from <= m.index)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,6 +218,14 @@ mod tests {
         floor: 0,
         max: u64::MAX,
     };
+
+    #[test]
+    fn what_begins_where_the_log_does_or_before_is_not_in_it() {
+        let marks = marks(&[(10, 4, 100), (10, 4, 100)]);
+        let oldest = marks[0].index;
+        assert!(is_before(&marks, oldest) && !is_before(&marks, oldest + 1));
+        assert!(!is_before(&VecDeque::new(), 1), "all of it is in the log");
+    }
 
     #[test]
     fn each_promise_is_kept_for_its_time() {

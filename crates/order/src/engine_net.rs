@@ -113,8 +113,11 @@ impl Client {
                 sent.map_err(|e| self.unreachable(e))?;
             }
             let next = until.min(Instant::now() + again);
-            if let Ok(Ok(response)) = timeout_at(next, &mut answer).await {
-                return Ok(response);
+            match timeout_at(next, &mut answer).await {
+                Ok(Ok(response)) => return Ok(response),
+                // The consensus that asked is gone.
+                Ok(Err(e)) => return Err(self.unreachable(e)),
+                Err(_) => {}
             }
             if next == until || !self.stands_with(&rpc.vote) {
                 return Err(self.unreachable(format!("no vote within {timeout:?}")));

@@ -165,14 +165,21 @@ impl Node {
         let begun = lock(&self.ddl_marks).begun().filter(|_| ok);
         let synced = begun.map(|at| self.engines.sync_definitions(&self.setup.data_dir, at));
         if let Some(Err(e)) = synced {
-            // It stays begun: after a crash nobody takes it for done.
+            // It stays begun: where the engine's position is lost, too, nobody takes it for done.
             self.warn(&format!(
-                "what the statement (DDL) at seqno {seqno} changed in {} could not be brought to the disk: {e}. It is whole                  in this server; if that crashes before another statement has run, this node takes a full copy. Look                  after the disk",
+                "what the statement (DDL) at seqno {seqno} changed in {} could not be brought to the disk: {e}. It is whole \
+                 in this server; after a loss of power definition files there may be older than the data. Look after the \
+                 disk, and have this node take a full copy if that happens",
                 self.setup.data_dir.display()
             ));
             return;
         }
         self.mark_ddl(seqno, Progress::Ended { ok });
+    }
+
+    /// Rows failed at `seqno`, and the members have said that this is no reason to leave.
+    pub(super) fn rows_ended(&self, seqno: Seqno) {
+        self.mark_ddl(seqno, Progress::Ended { ok: true });
     }
 
     /// Rows could not be applied at `seqno`: who is killed before the others have spoken must know, as

@@ -269,7 +269,7 @@ impl Node {
         match winner {
             Some(winner) if winner == digest => {
                 if !statement {
-                    self.ddl_ended(seqno, true);
+                    self.rows_ended(seqno);
                     if !had_failed && self.shared().nobody_else_has_data() {
                         self.tell_uncompared(seqno, text, false);
                     }
@@ -278,7 +278,10 @@ impl Node {
             }
             // The others have left without a word, as if it had been alone when it failed.
             Some(NOBODY) => {
-                self.ddl_ended(seqno, true);
+                match statement {
+                    true => self.ddl_ended(seqno, true),
+                    false => self.rows_ended(seqno),
+                }
                 self.tell_uncompared(seqno, text, statement);
                 Outcome::Ok
             }

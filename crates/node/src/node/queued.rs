@@ -68,6 +68,8 @@ impl Node {
             0 => len > REREAD_MAX || self.spooler.mapped() <= FILES_KEPT,
             _ => self.queue.bytes() < QUEUE_BYTES_MAX,
         };
+        // Where the log begins amid its pieces, the first ones were never in it.
+        let keep = keep || retention::is_before(&lock(&self.checkpoints), from);
         let (payload, left) = match write_set.payload() {
             Payload::Elsewhere(kept) if verdict.passed() => (None, Some(kept.clone())),
             Payload::Here(payload) if verdict.passed() || in_memory > 0 => {

@@ -523,24 +523,30 @@ impl Node {
             Ok(_) => Some("it does not lead any more".to_owned()),
             Err(Unanswered { why, .. }) => Some(why),
         };
-        if let Some(why) = unsaid {
-            floor.unsaid += 1;
-            if floor.unsaid < REACH_ASKED {
-                return Err(format!("{leader} does not say how far its log reaches: {why}").into());
+        let why = match unsaid {
+            None => "the others' log does not reach back so far".to_owned(),
+            Some(why) => {
+                floor.unsaid += 1;
+                if floor.unsaid < REACH_ASKED {
+                    return Err(
+                        format!("{leader} does not say how far its log reaches: {why}").into(),
+                    );
+                }
+                format!("{REACH_ASKED} times nobody said how far the others' log reaches: {why}")
             }
-        }
+        };
         let floor = floor.seqno;
         let held = lock(&self.durable).held();
         self.warn_now_and_then(&match held {
             Some(Held::SyncFailed) => format!(
-                "the others' log does not reach back to seqno {floor}: what this node's log has kept since its file system \
-                 could not be synced is given up, and from now on it begins at seqno {begins}. Nothing acknowledged is \
+                "seqno {floor}, up to which this node's log has kept all since its file system could not be synced, cannot be \
+                 gone back to ({why}): that is given up, and from now on the log begins at seqno {begins}. Nothing acknowledged is \
                  lost, as the others have it; but if this disk has lost something, this node needs a full copy after its \
                  restart"
             ),
             _ => format!(
-                "the others' log does not reach back to seqno {floor}, behind which this node's database may not all be on \
-                 its disk: from now on this node's log begins at seqno {begins}. If this machine loses power before the \
+                "seqno {floor}, behind which this node's database may not all be on its disk, cannot be gone back to \
+                 ({why}): from now on this node's log begins at seqno {begins}. If this machine loses power before the \
                  database has written what lies between, this node needs a full copy"
             ),
         });

@@ -1,5 +1,7 @@
 //! Payloads that are read from the log again.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use dromon_order::sequencer::{PieceStore, StreamKey};
 use dromon_order::{Committed, CommittedBody, OrderError, Part};
@@ -7,8 +9,9 @@ use dromon_order::{Committed, CommittedBody, OrderError, Part};
 use super::Node;
 use crate::spool::PieceFiles;
 
-/// So many entries are read at a time.
-const RUN: u64 = 256;
+/// So many entries are read at a time, or fewer if not so many pieces are missing: what lies between is
+/// read with them.
+const RUN: Range<u64> = 8..256;
 
 impl Node {
     /// The payload that ends at `index` of the log. The error says why it cannot be had.
@@ -68,7 +71,8 @@ fn gather(
         if begins > to {
             return Err(format!("{missing} of {n} pieces are not in the log"));
         }
-        let from = (to + 1).saturating_sub(RUN).max(begins);
+        let run = (missing as u64).clamp(RUN.start, RUN.end);
+        let from = (to + 1).saturating_sub(run).max(begins);
         let entries = match read(from, to) {
             Ok(entries) => entries,
             // It was shortened meanwhile, and what is wanted may lie behind that.

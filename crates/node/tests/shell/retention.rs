@@ -424,8 +424,7 @@ fn who_joins_again_says_what_its_log_does_not_keep() {
         world.net.heal();
         world.until("it is back", || three.size() == 3);
         world.synced(&three);
-        let said =
-            "what this node's log has kept since its file system could not be synced is given up";
+        let said = "has kept all since its file system could not be synced, cannot be gone back to";
         assert_eq!(world.report.times("n3", said), 1);
         assert!(three.count("dromon_log_first") > needs);
         world.settle();

@@ -259,7 +259,7 @@ mod tests {
         let address = listener.local_addr().expect("bound").to_string();
         let mut connection = Connection::connect(&address, SHORT, 1000).expect("it listens");
         let (mut other, _) = listener.accept().expect("it came");
-        let patience = WAIT_MAX * 2 + SHORT;
+        let patience = WAIT_MAX * 3 + WAIT_MAX / 2;
         connection.follow(patience).expect("set");
         let begin = Instant::now();
         assert!(!connection.read().expect("it may be silent for longer"));
