@@ -16,15 +16,10 @@ use super::delivery::to_view;
 use super::duties::Handler;
 use super::halves::{Parted, parted};
 use super::open::COPY_ASKED;
-use super::search::Unanswered;
-use super::service::from_parts;
 use super::{Item, Node, Phase, lock};
 use crate::database::{View, ViewMember};
-use crate::durable::Held;
 use crate::gone::{Apart, heard, log_counts};
-use crate::messages::{
-    Answer, Control, LeaveReason, Need, Position, Request, decode, encode, kind,
-};
+use crate::messages::{Control, LeaveReason, Need, Position, Request, decode, encode, kind};
 
 /// How long one question to another member may take.
 const ASK: Duration = Duration::from_secs(2);
@@ -33,8 +28,6 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// The longest one, after many by which this node was told that it needs a full copy: another leader's log may reach
 /// back further, but whoever is asked reads and sends a checkpoint.
 const AGAIN_MAX: Duration = Duration::from_secs(300);
-/// How often a node that joins again asks in vain whether the others' log reaches further back.
-const REACH_ASKED: usize = 3;
 /// How long the join may take to be ordered.
 const JOIN: Duration = Duration::from_secs(30);
 /// How often the same reason is repeated in the log.
@@ -76,13 +69,6 @@ impl<T: Into<String>> From<T> for NotBack {
             needs_copy: false,
         }
     }
-}
-
-/// How far back the log of a node that joins again has to reach.
-struct Floor {
-    seqno: Seqno,
-    /// How often nobody said whether the others' log does.
-    unsaid: usize,
 }
 
 /// The pause before the next attempt, after one that came `pause` after another.
@@ -376,14 +362,10 @@ impl Node {
             .map(|o| o.status().members.addrs.into_values().collect())
             .unwrap_or_default();
         self.close_engine();
-        let mut floor = Floor {
-            seqno: self.log_floor(),
-            unsaid: 0,
-        };
         let mut told = Told::default();
         let mut pause = Duration::ZERO;
         while self.phase() == Phase::Rejoining {
-            let tried = catch_unwind(AssertUnwindSafe(|| self.try_join_again(&known, &mut floor)));
+            let tried = catch_unwind(AssertUnwindSafe(|| self.try_join_again(&known)));
             match tried
                 .unwrap_or_else(|_| Err("it failed at that; its message stands above".into()))
             {
@@ -465,100 +447,8 @@ impl Node {
         ))
     }
 
-    /// Up to here nobody will need this node's log: its database has that on its disk, or this log does not reach
-    /// back to it.
-    fn log_floor(&self) -> Seqno {
-        let durable = lock(&self.durable).seqno();
-        let begins = lock(&self.checkpoints).front().map(|m| m.seqno);
-        begins.map_or(durable, |begins| begins.max(durable))
-    }
-
-    /// Has the new log begin at the `floor` or below if the others' reaches back so far: the own one is erased, and what the
-    /// database may still lose lies nowhere else here. What it has is passed over.
-    fn begin_at_floor(
-        &self,
-        cluster: &str,
-        found: &mut Found,
-        position: Position,
-        floor: &mut Floor,
-    ) -> Result<(), NotBack> {
-        let (Start::Join { term, .. }, Some(leader)) = (&found.start, found.leader.clone()) else {
-            return Ok(());
-        };
-        let ours = incarnation(*term);
-        let begins = found.state.position().seqno;
-        if self.is_witness() || begins <= floor.seqno {
-            return Ok(());
-        }
-        let request = Request::State {
-            position: Position {
-                history: position.history,
-                seqno: floor.seqno,
-            },
-            log: self.log_end_before(&self.settings()),
-            // Who is the same at the position is the same below it.
-            sum: None,
-            witness: false,
-        };
-        let unsaid = match self.ask(cluster, &leader, &request) {
-            Ok(Answer::State {
-                need: Need::Log,
-                checkpoint,
-                term,
-                ..
-            }) if incarnation(term) == ours => {
-                let log_start = checkpoint.log_id.2;
-                let (checkpoint, state) = from_parts(checkpoint)
-                    .ok_or("the leader's checkpoint cannot be read by this version")?;
-                // Streams may have it begin below already.
-                if log_start < found.log_start {
-                    found.start = Start::Join { checkpoint, term };
-                    (found.state, found.log_start) = (state, log_start);
-                }
-                return Ok(());
-            }
-            Ok(Answer::State { .. }) => None,
-            // Where only witnesses are beside it, that is how it says no.
-            Ok(Answer::Refused(why) | Answer::Wait(why)) => Some(why),
-            Ok(_) => Some("it does not lead any more".to_owned()),
-            Err(Unanswered { why, .. }) => Some(why),
-        };
-        let why = match unsaid {
-            None => "the others' log does not reach back so far".to_owned(),
-            Some(why) => {
-                floor.unsaid += 1;
-                if floor.unsaid < REACH_ASKED {
-                    return Err(
-                        format!("{leader} does not say how far its log reaches: {why}").into(),
-                    );
-                }
-                format!("{REACH_ASKED} times nobody said how far the others' log reaches: {why}")
-            }
-        };
-        let floor = floor.seqno;
-        let held = lock(&self.durable).held();
-        self.warn_now_and_then(&match held {
-            Some(Held::SyncFailed) => format!(
-                "seqno {floor}, up to which this node's log has kept all since its file system could not be synced, cannot be \
-                 gone back to ({why}): that is given up, and from now on the log begins at seqno {begins}. Nothing acknowledged is \
-                 lost, as the others have it; but if this disk has lost something, this node needs a full copy after its \
-                 restart"
-            ),
-            _ => format!(
-                "seqno {floor}, behind which this node's database may not all be on its disk, cannot be gone back to \
-                 ({why}): from now on this node's log begins at seqno {begins}. If this machine loses power before the \
-                 database has written what lies between, this node needs a full copy"
-            ),
-        });
-        Ok(())
-    }
-
-    /// False: it was told to leave meanwhile. The new log is to reach back to the `floor`.
-    fn try_join_again(
-        self: &Arc<Self>,
-        known: &[String],
-        floor: &mut Floor,
-    ) -> Result<bool, NotBack> {
+    /// False: it was told to leave meanwhile.
+    fn try_join_again(self: &Arc<Self>, known: &[String]) -> Result<bool, NotBack> {
         let settings = self.settings();
         let (position, cluster, address, join) = {
             let shared = self.shared();
@@ -592,7 +482,6 @@ impl Node {
                 needs_copy: true,
             });
         }
-        self.begin_at_floor(&cluster, &mut found, position, floor)?;
         join.origin = super::connect::random_uuid();
         // It may have been set since.
         join.weight = settings.weight;
