@@ -18,7 +18,7 @@ DENY     := 0.20.2
 STORM_SECONDS ?= 8
 STORM_LANES ?= 2
 # Unit tests beside each other: those of the node mostly wait.
-TEST_THREADS ?= $(shell expr 4 \* $$(nproc))
+TEST_THREADS ?= $(shell expr 3 \* $$(nproc))
 # Runs of the simulation.
 SEEDS ?= 200
 # For make torture: rounds of each fault, seconds of list-append, entries to feed again,
