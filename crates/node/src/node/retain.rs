@@ -83,7 +83,7 @@ impl Node {
             self.error(&format!(
                 "the file system of {} could not be synced: {e}. What the database wrote there may not be on the \
                  disk, and no later sync would tell, so this node's log keeps everything from here on until the \
-                 server is restarted. Nothing acknowledged is lost. Check that disk; then restart this server, with \
+                 server is restarted, or this node is evicted and joins again. Nothing acknowledged is lost. Check that disk; then restart this server, with \
                  the machine if it is to be trusted again",
                 dir.display()
             ));

@@ -274,14 +274,20 @@ fn a_lost_vote_is_noted_before_the_next_one_commits() {
     });
 }
 
+/// Of three, one that does not lead, the numbers of the others, and the first of these.
+fn a_follower(world: &World) -> (Arc<Db>, Vec<usize>, Arc<Db>) {
+    let leader = world.leader(&world.db(1));
+    let odd = world.db(leader % 3 + 1);
+    let others: Vec<usize> = (1..=3).filter(|n| *n != odd.n).collect();
+    let first = world.db(others[0]);
+    (odd, others, first)
+}
+
 /// Nobody is asked then.
 #[test]
 fn what_an_evicted_node_cannot_apply_is_noted_before_the_next_one_commits() {
     run(3, QUICK, LIMIT, |world| {
-        let leader = world.leader(&world.db(1));
-        let odd = world.db(leader % 3 + 1);
-        let others: Vec<usize> = (1..=3).filter(|n| *n != odd.n).collect();
-        let first = world.db(others[0]);
+        let (odd, others, first) = a_follower(world);
         odd.fail_at(row(2), "Error_code: 1114;\0");
         odd.holds.close(Point::ApplyStart);
         assert!(first.set(row(2), 1).is_committed());
@@ -305,10 +311,7 @@ fn what_an_evicted_node_cannot_apply_is_noted_before_the_next_one_commits() {
 #[test]
 fn who_is_outvoted_as_it_joins_again_gets_its_last_view() {
     run(3, QUICK, LIMIT, |world| {
-        let leader = world.leader(&world.db(1));
-        let odd = world.db(leader % 3 + 1);
-        let others: Vec<usize> = (1..=3).filter(|n| *n != odd.n).collect();
-        let first = world.db(others[0]);
+        let (odd, others, first) = a_follower(world);
         for n in &others {
             world.db(*n).fail_at(row(2), "Error_code: 1062;\0");
         }
