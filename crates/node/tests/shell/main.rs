@@ -27,6 +27,7 @@ mod mended;
 mod net;
 mod one_node;
 mod own_log;
+mod paces;
 mod partition;
 mod pauses;
 mod queued;

@@ -27,6 +27,8 @@ const TAKE_OVER: Duration = Duration::from_secs(10);
 /// took, for others to be ready for it.
 const END_MAX: Duration = Duration::from_secs(4);
 const END_TIMES: u32 = 3;
+/// A chunk that is begun on other members only is waited for no longer than so many times what one took here.
+const OTHERS_TIMES: u32 = 2;
 /// A chunk takes its place when so much of it should be done: what is left keeps
 /// small ones waiting, and the server does not wait for the next one.
 const PART_DONE: f64 = 0.75;
@@ -231,9 +233,17 @@ impl Node {
         step: &Ask,
     ) -> Option<u32> {
         let last = step.last;
-        let through = |seqno| self.is_through(waiter, seqno, ASK_AGAIN);
+        let history = *lock(&self.history);
+        let here = {
+            let chunks = lock(&self.chunks);
+            !chunks.own.contains_key(&step.id) && !chunks.lacking.contains(history, step.id)
+        };
+        let through = |seqno| {
+            self.is_through(waiter, seqno, ASK_AGAIN)
+                && (here || self.wait_others_through(since, seqno))
+        };
         let places = if step.ahead {
-            self.wait_begun_ahead(waiter, last, step.over)
+            self.wait_begun_ahead(waiter, since, last, step.over)
                 .then(|| self.places_ahead(since, step))?
         } else if !through(last - 1) {
             return None;
@@ -270,6 +280,24 @@ impl Node {
         self.flow.wait_unpaused(waiter).then_some(places)
     }
 
+    /// What is not applied here is over here at once: waits for the others, about as long as what was begun
+    /// here took.
+    fn wait_others_through(&self, since: Since, seqno: Seqno) -> bool {
+        loop {
+            let (work, seen) = {
+                let chunks = lock(&self.chunks);
+                (chunks.work, chunks.changes)
+            };
+            let until = since.at + (work * OTHERS_TIMES).min(ASK_AGAIN);
+            let now = Instant::now();
+            if now >= until || (self.flow.lowest_released()).is_none_or(|low| low >= seqno) {
+                return true;
+            }
+            // Reports wake it.
+            self.wait_chunks(seen, until - now);
+        }
+    }
+
     fn is_through(&self, waiter: &Arc<Waiter>, seqno: Seqno, limit: Duration) -> bool {
         let by = Some(Instant::now() + limit);
         self.gates.wait_released(seqno, waiter, false, by).is_ok()
@@ -294,33 +322,49 @@ impl Node {
     /// Waits until little is left of what lies ahead, at `place`, here; of the end
     /// nothing, and nothing on the others (see [`for_others`]). Behind a chunk then for what a
     /// share asks for. False: not yet.
-    fn wait_begun_ahead(&self, waiter: &Arc<Waiter>, place: Seqno, is_end: bool) -> bool {
+    fn wait_begun_ahead(
+        &self,
+        waiter: &Arc<Waiter>,
+        since: Since,
+        place: Seqno,
+        is_end: bool,
+    ) -> bool {
         let deadline = Instant::now() + ASK_AGAIN;
-        let began = loop {
+        let busy = loop {
             let (begun, work, way, seen) = {
                 let chunks = lock(&self.chunks);
                 let begun = chunks.begun(place).copied();
                 (begun, chunks.work, chunks.way, chunks.changes)
             };
             let now = Instant::now();
-            let others = !is_end || self.flow.lowest_ready().is_none_or(|low| low >= place);
+            let others = self.flow.lowest_ready().is_none_or(|low| low >= place);
             let at = begun.and_then(|b| b.at);
             let until = match begun {
-                // It is not applied here, or it is over.
-                None if others || now >= deadline => break None,
-                None => deadline,
-                Some(Begun { ready: Some(_), .. }) if others => break at,
+                None if is_end && (others || now >= deadline) => break None,
+                None if is_end => deadline,
+                // It is over here, or is not applied here, but by others: they take about as long as
+                // those took that were begun here.
+                None => {
+                    let until = (since.at + work * OTHERS_TIMES).min(deadline);
+                    if others || now >= until || self.gates.released() >= place {
+                        break Some((now - since.at).min(work * OTHERS_TIMES));
+                    }
+                    until
+                }
+                Some(Begun { ready: Some(_), .. }) if others || !is_end => {
+                    break at.map(|at| now - at);
+                }
                 Some(Begun {
                     ready: Some(took), ..
                 }) => match at.map(|at| at + took + for_others(took)) {
                     Some(until) if now < until => until.min(deadline),
-                    _ => break at,
+                    _ => break None,
                 },
                 Some(_) => {
                     let early = work.mul_f64(PART_DONE).saturating_sub(way);
                     match at.filter(|_| !is_end).map(|at| at + early) {
                         Some(until) if now < until => until.min(deadline),
-                        Some(_) => break at,
+                        Some(_) => break at.map(|at| now - at),
                         None => deadline,
                     }
                 }
@@ -331,8 +375,8 @@ impl Node {
             // Reports wake it, too.
             self.wait_chunks(seen, until - now);
         };
-        if let (Some(began), Some(share), false) = (began, self.chunks_share(), is_end) {
-            let pause = began.elapsed().mul_f64(1.0 / share - 1.0).min(LEAST_MAX);
+        if let (Some(busy), Some(share), false) = (busy, self.chunks_share(), is_end) {
+            let pause = busy.mul_f64(1.0 / share - 1.0).min(LEAST_MAX);
             let by = Some(Instant::now() + pause);
             let waited = self.gates.wait_released(Seqno::MAX, waiter, false, by);
             return waited != Err(WaitError::Closed);
