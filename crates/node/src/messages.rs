@@ -144,7 +144,8 @@ pub enum Control {
     Rejoin {
         /// Who.
         uuid: Uuid,
-        /// Everything up to here is finished in its database.
+        /// Everything up to here is finished in its database; the lowest number, if it is to catch up first
+        /// whatever it has.
         released: Seqno,
     },
     /// A joiner asks for a full copy.

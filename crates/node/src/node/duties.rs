@@ -480,13 +480,15 @@ impl Node {
         if self.engine_failed.load(Relaxed) {
             return None;
         }
-        let (uuid, state) = {
+        let (uuid, state, gives) = {
             let shared = self.shared();
             shared.joined.as_ref()?;
-            (shared.uuid, shared.own_state)
+            (shared.uuid, shared.own_state, shared.donation_open)
         };
         let len = self.queue.len();
-        let catches_up = state == MemberState::Joined && self.gates.paused_at().is_none();
+        // The script of a donor whose joiner is gone may stand for a quarter of an hour, and hold what is applied.
+        let stands = gives || self.gates.paused_at().is_some();
+        let catches_up = state == MemberState::Joined && !stands;
         self.flow.catch_up(&uuid, catches_up, len);
         self.flow_own(len, state);
         let safe = {
@@ -687,7 +689,11 @@ impl Node {
             shared.uuid
         };
         self.note("the majority can be reached again; rejoining");
-        let released = self.gates.released();
+        // Who stands still on purpose would hold up the others, were it synced at once.
+        let released = match self.gates.paused_at() {
+            Some(_) => Seqno::MIN,
+            None => self.gates.released(),
+        };
         let rejoin = encode(&Control::Rejoin { uuid, released });
         if order.propose(kind::CONTROL, 0, rejoin).is_err() {
             self.shared().rejoin_asked = None;

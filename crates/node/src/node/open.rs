@@ -1,6 +1,7 @@
 //! From the server's start to the first connection: options and state file.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 
@@ -15,10 +16,10 @@ use crate::closed::ClosedTables;
 use crate::database::{Database, Level};
 use crate::ddl_marks::{MARKS_FILE, Mark, Marks, Progress};
 use crate::flow::Flow;
-use crate::grastate::{GraState, StateFile, ViewState};
+use crate::grastate::{GraState, STATE_FILE, StateFile, ViewState};
 use crate::lacking::{LACKING_FILE, LackingFile};
 use crate::messages::{Control, LeaveReason, Position, encode, kind};
-use crate::options::{self, Options};
+use crate::options::{self, Options, Settings};
 use crate::overflow::QueueFiles;
 use crate::spool::Spooler;
 use crate::streams::Streams;
@@ -57,6 +58,32 @@ const NO_DATA: GraState = GraState {
     safe_to_bootstrap: false,
 };
 
+/// Full copies empty the directories of a data directory, or put the donor's in their place; what lies in the
+/// data directory itself under a name of ours they leave alone.
+fn refuse_below(settings: &Settings, data_dir: &Path) -> Result<(), OpenError> {
+    let real = |dir: &Path| dir.canonicalize().unwrap_or_else(|_| dir.to_path_buf());
+    let data = real(data_dir);
+    let options = [
+        ("base_dir", &settings.base_dir, "the state files"),
+        ("gcache.dir", &settings.log_dir, "the log"),
+    ];
+    for (option, dir, what) in options {
+        let dir = real(dir);
+        if dir != data && dir.starts_with(&data) {
+            return Err(OpenError::State(format!(
+                "{option} is {}, a directory below the data directory {}. A full copy (SST) empties such \
+                 directories, or puts the donor's in their place, and {what} of this node would be lost while it \
+                 runs. So it does not start. Stop the server, move what this node has there (dromon-*, and \
+                 {STATE_FILE} in base_dir) into the data directory itself, or into one outside of it, and set \
+                 {option} to that, or remove it from wsrep_provider_options: then it is the data directory",
+                dir.display(),
+                data.display(),
+            )));
+        }
+    }
+    Ok(())
+}
+
 impl Node {
     /// Reads options and state; nothing is connected yet.
     pub fn open(
@@ -78,6 +105,9 @@ impl Node {
         let outcome = opts.parse_init(option_text)?;
         let settings = Arc::new(opts.settings().clone());
         let timings = Timings::of(&settings);
+        if !setup.witness {
+            refuse_below(&settings, &setup.data_dir)?;
+        }
         let state_file = if setup.witness {
             None // its log says it all
         } else {
@@ -575,5 +605,44 @@ impl Node {
         let file = lock(&self.state_file);
         file.as_ref()
             .map_or_else(GraState::default, StateFile::state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_below_the_data_directory_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let data = dir.path().join("data");
+        let (below, beside) = (data.join("log"), dir.path().join("data-log"));
+        for dir in [&below, &beside] {
+            std::fs::create_dir_all(dir).expect("a directory");
+        }
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&below, &link).expect("a link");
+        let refused = |text: String| {
+            let mut options = Options::new(options::Env {
+                node_address: "10.0.0.1".into(),
+                data_dir: data.to_string_lossy().into_owned(),
+            });
+            options.parse_init(&text).expect("right options");
+            let refused = refuse_below(options.settings(), &data);
+            refused.err().map(|e| e.to_string())
+        };
+        assert_eq!(refused(String::new()), None);
+        for allowed in [&data, &beside, &dir.path().into()] {
+            assert_eq!(refused(format!("gcache.dir={}", allowed.display())), None);
+        }
+        for (option, dir) in [
+            ("gcache.dir", &below),
+            ("gcache.dir", &link),
+            ("base_dir", &below),
+        ] {
+            let why =
+                refused(format!("{option}={}", dir.display())).expect("it is lost with a copy");
+            assert!(why.starts_with(&format!("{option} is ")), "{why}");
+        }
     }
 }

@@ -168,7 +168,7 @@ table! {
     "allocator.encryption_cache_size": Size(0, BIG), Is("16777216"), Load, IfSet, No, RO, Ignored:
         "nothing is spilled to pages of the peer's kind";
     "base_dir": Text, DataDir, Load, Always, Str, RO, Kept:
-        "directory of the state files";
+        "directory of the state files: the data directory itself, or one outside of it";
     "base_host": Node, Host, Connect, Always, Str, RO, Kept:
         "host under which the other nodes reach this one";
     "base_port": PortNo, Port, Connect, Always, Listed::Int, RO, Kept:
@@ -250,7 +250,7 @@ table! {
     "evs.view_forget_timeout": Span(0), Is("P1D"), Connect, Always, Dbl, RO, Ignored:
         "views have numbers in the ordered log, so old ones need no forgetting";
     "gcache.dir": Text, Of("base_dir"), Load, Always, Str, RO, Kept:
-        "directory of the log (dromon-*.log)";
+        "directory of the log (dromon-*.log): the data directory itself, or one outside of it";
     "gcache.encryption": B, Is("no"), Load, IfSet, No, RO, Ignored:
         "the log is not encrypted; encrypt the file system that holds it";
     "gcache.encryption_cache_page_size": Size(0, BIG), Is("32K"), Load, IfSet, No, RO, Ignored:

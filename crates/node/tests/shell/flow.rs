@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use dromon_node::{Outcome, Phase};
 
+use crate::membership::begin_join;
 use crate::partition::QUICK;
 use crate::toy::holds::Point;
-use crate::toy::{Db, row};
+use crate::toy::{Copying, Db, row};
 use crate::votes::{left_inconsistent, starts_anew};
 use crate::world::{World, addrs, run};
 
@@ -220,6 +221,69 @@ fn a_paused_node_that_is_back_is_not_waited_for() {
         assert_eq!(paused.stat("desync_count"), "0");
         paused.node().resume();
         world.synced(&paused);
+        world.settle();
+    });
+}
+
+/// As with FLUSH TABLES WITH READ LOCK on a node that is not synced: nothing is desynced for it.
+#[test]
+fn one_that_is_paused_while_it_is_away_comes_back_desynced() {
+    run(3, TIGHT, LIMIT, |world| {
+        let paused = world.db(3);
+        world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
+        world.until("it is non-primary", || {
+            paused.node().phase() == Phase::NonPrimary
+        });
+        assert!(paused.node().pause().is_some());
+        world.net.heal();
+        world.until("it is back", || paused.node().phase() == Phase::Joined);
+        let (_, thread) = writer(&world.db(1), 60);
+        thread.join().expect("nobody is in its way");
+        assert_eq!(paused.stat("local_state_comment"), "Joined");
+        paused.node().resume();
+        world.synced(&paused);
+        world.settle();
+    });
+}
+
+/// It copies within the call (mysqldump), for a joiner that is gone by now.
+#[test]
+fn a_donor_whose_script_stands_stops_nobody() {
+    run(3, &format!("{TIGHT};{QUICK}"), LIMIT, |world| {
+        let (first, donor) = (world.db(1), world.db(2));
+        donor.set_copying(Copying::DonorStays);
+        donor.holds.close(Point::DonorCopies);
+        let _joiner = begin_join(world, 4, "n2");
+        world.until("the donor is at work", || {
+            donor.holds.waiting(Point::DonorCopies) == 1
+        });
+        world.crash(4);
+        world.until("the joiner is put out", || first.size() == 3);
+        let (done, stop) = (
+            Arc::new(AtomicU32::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let thread = {
+            let (db, done, stop) = (first.clone(), done.clone(), stop.clone());
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let n = done.fetch_add(1, Ordering::Relaxed);
+                    assert!(db.set(row(n % 50), 1).is_committed());
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            })
+        };
+        // Who catches up is waited for after ten seconds.
+        std::thread::sleep(Duration::from_millis(12_500));
+        let at = done.load(Ordering::Relaxed);
+        world.until("the others go on", || {
+            done.load(Ordering::Relaxed) > at + 50
+        });
+        assert_eq!(donor.holds.waiting(Point::DonorCopies), 1);
+        stop.store(true, Ordering::Relaxed);
+        thread.join().expect("all of it commits");
+        donor.holds.open(Point::DonorCopies);
+        world.synced(&donor);
         world.settle();
     });
 }
