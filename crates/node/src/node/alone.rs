@@ -181,6 +181,31 @@ pub(super) fn ahead_of(ours: LogId, reached: &[Reached]) -> Option<&Reached> {
     (most.last > ours).then_some(most)
 }
 
+/// Whether those who are here may go on, with so many of all votes in each configuration; by their weight, if not
+/// by `ignore_sb`.
+fn by_votes(configs: &[(usize, usize)], ignore_sb: bool) -> Result<(), Refused> {
+    // Exactly half: nobody else can have a majority.
+    if let Some((here, all)) = configs.iter().find(|(here, all)| 2 * here < *all) {
+        return Err(format!("only {here} of {all} members that vote are here").into());
+    }
+    if configs.iter().all(|(here, all)| 2 * here > *all) {
+        return Err(Refused {
+            why: "a majority of the votes is here: it elects a leader as soon as its disks and links allow".into(),
+            leads_on: true,
+        });
+    }
+    // Who is left behind in this half votes until he has noticed, and could make a majority of the other half.
+    let other = configs.iter().find(|config| **config != (1, 2));
+    match other.filter(|_| !ignore_sb) {
+        None => Ok(()),
+        Some((here, all)) => Err(format!(
+            "{here} of {all} members that vote are here, and by pc.weight only one of two goes on. If the others are down \
+             and stay so, SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on one of these makes these primary"
+        )
+        .into()),
+    }
+}
+
 /// Why nothing is forced while a member may be there that failed to answer with `error`.
 /// `None`: nobody is there, or another one.
 fn untold(error: &AskError) -> Option<String> {
@@ -247,7 +272,16 @@ impl Node {
             return false; // alone it serves nobody
         }
         let s = self.settings();
-        s.ignore_quorum || (s.ignore_sb || self.weights_differ()) && !self.waits_for_one()
+        let half_goes_on = s.ignore_sb || self.weights_differ() && self.two_vote();
+        s.ignore_quorum || half_goes_on && !self.waits_for_one()
+    }
+
+    /// Whether this node and one other have the votes.
+    fn two_vote(&self) -> bool {
+        self.order().is_some_and(|order| {
+            let status = order.status();
+            status.members.voters().len() == 2 && status.members.is_voter(status.id)
+        })
     }
 
     /// Whether another one alone votes: then half of the votes are never here.
@@ -484,19 +518,16 @@ impl Node {
     }
 
     /// Whether the options allow it to those who reach one another.
-    fn allowed(&self, status: &OrderStatus, reached: &[Reached]) -> Result<(), String> {
+    fn allowed(&self, status: &OrderStatus, reached: &[Reached]) -> Result<(), Refused> {
         let settings = self.settings();
         if settings.ignore_quorum {
             return Ok(());
         }
         let is_here = |id: &&RaftId| **id == status.id || reached.iter().any(|r| r.id == **id);
-        for voters in &status.members.configs {
-            let (here, all) = (voters.iter().filter(is_here).count(), voters.len());
-            // Exactly half: nobody else can have a majority.
-            if 2 * here < all {
-                return Err(format!("only {here} of {all} members that vote are here"));
-            }
-        }
+        let configs: Vec<(usize, usize)> = (status.members.configs.iter())
+            .map(|voters| (voters.iter().filter(is_here).count(), voters.len()))
+            .collect();
+        by_votes(&configs, settings.ignore_sb)?;
         if settings.ignore_sb {
             return Ok(());
         }
@@ -517,7 +548,7 @@ impl Node {
         if 2 * weight > total {
             Ok(())
         } else {
-            Err(format!("weight {weight} of {total} is here"))
+            Err(format!("weight {weight} of {total} is here").into())
         }
     }
 
@@ -625,6 +656,24 @@ mod tests {
             term,
             leader,
             index,
+        }
+    }
+
+    #[test]
+    fn where_a_majority_is_or_others_vote_too_nobody_goes_on_by_weight() {
+        let waits =
+            |configs: &[_], ignore_sb| by_votes(configs, ignore_sb).err().map(|r| r.leads_on);
+        for ignore_sb in [true, false] {
+            assert_eq!(waits(&[(1, 2)], ignore_sb), None);
+            // A slow election, however the weights are.
+            assert_eq!(waits(&[(2, 3)], ignore_sb), Some(true));
+            assert_eq!(waits(&[(2, 2), (2, 3)], ignore_sb), Some(true));
+            assert_eq!(waits(&[(1, 3)], ignore_sb), Some(false));
+            assert_eq!(waits(&[(1, 2), (1, 3)], ignore_sb), Some(false));
+        }
+        for config in [&[(2, 4)][..], &[(1, 2), (2, 3)], &[(2, 3), (2, 4)]] {
+            assert_eq!(waits(config, true), None);
+            assert_eq!(waits(config, false), Some(false));
         }
     }
 

@@ -94,6 +94,39 @@ fn the_heavier_half_goes_on() {
     });
 }
 
+/// One of them would, and the other one could make a majority with the lighter half before it notices.
+#[test]
+fn the_heavier_half_of_four_waits_for_the_others() {
+    run(4, QUICK, LIMIT, |world| {
+        for n in [1, 2] {
+            let heavy = world.db(n);
+            heavy
+                .node()
+                .set_options("pc.weight=2")
+                .expect("it is an option");
+            world.until("all know it", || {
+                let all = world.members();
+                all.iter()
+                    .all(|db| db.stat("cluster_weight") == (4 + n).to_string())
+            });
+        }
+        world.net.cut(&addrs(&[1, 2]), &addrs(&[3, 4]));
+        for db in world.members() {
+            world.until("it is non-primary", || {
+                db.node().phase() == Phase::NonPrimary
+            });
+        }
+        assert!(!world.report.said("forced recovery"));
+        world.net.heal();
+        for db in world.members() {
+            world.synced(&db);
+        }
+        assert!(world.db(4).set(row(1), 1).is_committed());
+        world.settle();
+        assert!(world.members().iter().all(|db| db.size() == 4));
+    });
+}
+
 #[test]
 fn an_operator_makes_one_of_three_primary() {
     run(3, QUICK, LIMIT, |world| {
