@@ -128,6 +128,8 @@ pub struct Marks {
     exchanged: Option<u64>,
     /// When the last statement that this process noted began.
     begun: Option<SystemTime>,
+    /// Kept open: a statement may come when no descriptor is left, and without its mark no database is to be trusted.
+    file: Option<File>,
 }
 
 /// One slot's content.
@@ -195,6 +197,7 @@ impl Marks {
             stopped,
             exchanged: Some(data).filter(|data| is_other(*data)),
             begun: None,
+            file: None,
         })
     }
 
@@ -239,6 +242,7 @@ impl Marks {
 
     /// The node runs again: it does not stand where it stopped any more.
     pub fn runs(&mut self) -> io::Result<()> {
+        self.file()?;
         if self.stopped.is_none() {
             return Ok(());
         }
@@ -271,14 +275,8 @@ impl Marks {
     }
 
     fn store_about(&mut self, mark: Option<Mark>, data: u64) -> io::Result<()> {
-        // Opened anew: a copy of the database may have replaced the file.
-        let path = self.dir.join(MARKS_FILE);
-        let file = match OpenOptions::new().write(true).open(&path) {
-            Ok(file) if file.metadata()?.len() == 2 * SLOT as u64 => file,
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => self.create(&path)?,
-        };
         let number = self.number + 1;
+        let file = self.file()?;
         let slot = encode(Slot { number, mark, data });
         file.write_all_at(&slot, (number % 2) * SLOT as u64)?;
         file.sync_data()?;
@@ -288,6 +286,18 @@ impl Marks {
             mark => (self.newest, self.stopped, self.exchanged) = (mark, None, None),
         }
         Ok(())
+    }
+
+    /// The file at its name: a copy of the database may have replaced it.
+    fn file(&mut self) -> io::Result<&File> {
+        let path = self.dir.join(MARKS_FILE);
+        let kept = self.file.take().filter(|file| leads_to(&path, file));
+        let file = match kept.map_or_else(|| OpenOptions::new().write(true).open(&path), Ok) {
+            Ok(file) if file.metadata()?.len() == 2 * SLOT as u64 => file,
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => self.create(&path)?,
+        };
+        Ok(self.file.insert(file))
     }
 
     fn create(&self, path: &Path) -> io::Result<File> {
@@ -302,6 +312,14 @@ impl Marks {
         file.sync_all()?;
         File::open(&self.dir)?.sync_all()?;
         Ok(file)
+    }
+}
+
+/// Whether the name leads to the open file; told without a descriptor.
+fn leads_to(path: &Path, file: &File) -> bool {
+    match (std::fs::metadata(path), file.metadata()) {
+        (Ok(named), Ok(open)) => (named.dev(), named.ino()) == (open.dev(), open.ino()),
+        _ => false,
     }
 }
 
