@@ -43,8 +43,8 @@ const DEPARTED_KEPT: Seqno = 1 << 20;
 /// in seqnos.
 const PURGE_EVERY: Seqno = 1024;
 
-/// Nor does it hold more keys than this, which take some 350 MB, but of this many newest seqnos: as many as
-/// flow control lets three members be behind by default.
+/// Nor does it hold more keys than this, which take some 350 MB, but of this many newest seqnos: who commits
+/// may not have seen those.
 const KEYS_MAX: usize = 3_500_000;
 const KEYS_KEPT: Seqno = 32;
 
