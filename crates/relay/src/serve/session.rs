@@ -22,6 +22,10 @@ const VARS_MAX: usize = 64;
 const VALUE_MAX: usize = 64 << 10;
 /// Most values of one SELECT: each may be as long.
 const ITEMS_MAX: usize = 64;
+/// Bytes of a statement: a replica's longest one sets a variable.
+const STATEMENT_MAX: usize = 2 * VALUE_MAX;
+/// Bytes of a pattern: each name is held against it.
+const PATTERN_MAX: usize = 256;
 
 /// Least time between heartbeats, in nanoseconds: no replica needs them closer, and each costs a write.
 const HEARTBEAT_MIN_NS: u64 = 50_000_000;
@@ -242,6 +246,13 @@ impl Session {
     }
 
     fn answer(&mut self, text: &str, facts: &Facts) -> Said {
+        // Its words take fifty times as much memory as the longest cut of them.
+        if text.len() > STATEMENT_MAX {
+            let len = text.len();
+            return Err(parse_error(&format!(
+                "it has {len} bytes; {STATEMENT_MAX} are read"
+            )));
+        }
         let tokens = tokens(text).map_err(parse_error)?;
         let first = match tokens.first() {
             None => return Err(parse_error("it is empty")),
@@ -863,6 +874,9 @@ fn variables(tokens: &[Placed], facts: &Facts) -> Said {
         ] if is(Some(r#where), "WHERE") && is(Some(name), "Variable_name") => value,
         _ => return Err(not_offered("SHOW VARIABLES is offered with LIKE")),
     };
+    if pattern.len() > PATTERN_MAX {
+        return Err(parse_error("the pattern is too long"));
+    }
     let mut table = TextResult::new(&["Variable_name", "Value"]);
     for name in VARIABLES.iter().filter(|name| like(name, pattern)) {
         if let Some(value) = system(name, facts) {

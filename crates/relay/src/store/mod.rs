@@ -625,7 +625,8 @@ impl Store {
     /// Writes without waiting for the disk.
     fn spill(&mut self) -> Result<(), StoreError> {
         self.flush_settled_first()?;
-        let written = self.write_buf();
+        let len = self.open.as_ref().map_or(0, |o| o.buf.len());
+        let written = self.write_buf(len);
         self.or_end(written)
     }
 
@@ -637,18 +638,16 @@ impl Store {
         }
     }
 
-    fn write_buf(&mut self) -> Result<(), StoreError> {
-        let Some(open) = &mut self.open else {
+    /// Writes the first `len` bytes of what is in memory.
+    fn write_buf(&mut self, len: usize) -> Result<(), StoreError> {
+        let Some(open) = self.open.as_mut().filter(|_| len > 0) else {
             return Ok(());
         };
-        if open.buf.is_empty() {
-            return Ok(());
-        }
         open.file
-            .write_at(&mut [IoSlice::new(&open.buf)], open.written)
+            .write_at(&mut [IoSlice::new(&open.buf[..len])], open.written)
             .map_err(StoreError::io("write", &open.name))?;
-        open.written += open.buf.len() as u64;
-        open.buf.clear();
+        open.written += len as u64;
+        open.buf.drain(..len);
         Ok(())
     }
 
@@ -669,18 +668,18 @@ impl Store {
         if open.settled == open.published {
             return Ok(None);
         }
+        // Of a group that is not whole nothing is written here: what follows of it would not be in memory any more,
+        // and all replicas would read the file.
+        let to = (open.settled - open.written) as usize;
         let from = open.published.checked_sub(open.written);
-        let chunk = from.map(|from| {
-            let to = (open.settled - open.written) as usize;
-            Chunk {
-                place: Place {
-                    file: open.number,
-                    at: open.published,
-                },
-                bytes: open.buf[from as usize..to].into(),
-            }
+        let chunk = from.map(|from| Chunk {
+            place: Place {
+                file: open.number,
+                at: open.published,
+            },
+            bytes: open.buf[from as usize..to].into(),
         });
-        let written = self.write_buf();
+        let written = self.write_buf(to);
         self.or_end(written)?;
         let synced = match &self.open {
             Some(open) => open

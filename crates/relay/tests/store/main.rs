@@ -41,6 +41,7 @@ enum Step {
     },
     Abandoned {
         size: usize,
+        flushed: bool,
     },
     Flush,
     Rotate,
@@ -49,7 +50,7 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         6 => (1u32..3, 0usize..4, 0usize..200).prop_map(|(server, events, size)| Step::Group { server, events, size }),
-        1 => (0usize..300).prop_map(|size| Step::Abandoned { size }),
+        1 => (0usize..300, any::<bool>()).prop_map(|(size, flushed)| Step::Abandoned { size, flushed }),
         3 => Just(Step::Flush),
         1 => Just(Step::Rotate),
     ];
@@ -100,7 +101,7 @@ impl Model {
                 self.groups.push((name, events + 2));
                 append(store, &transaction(name, *events, *size, CRC), name)?;
             }
-            Step::Abandoned { size } => {
+            Step::Abandoned { size, flushed } => {
                 let name = gtid(0, 1, self.next + 1);
                 let mut group = transaction(name, 2, *size, CRC);
                 group.pop();
@@ -109,6 +110,10 @@ impl Model {
                     store.append(raw, part)?;
                 }
                 assert!(store.in_group());
+                if *flushed {
+                    store.flush()?;
+                    self.flushed = self.groups.len();
+                }
                 store.abandon()?;
             }
             Step::Flush => {
@@ -853,4 +858,46 @@ fn the_age_of_what_came_late() {
     }
     assert!(lag(&store, 0) >= 3600);
     assert_eq!(lag(&store, 6), 0);
+}
+
+/// As a primary's stream is read: what has come ends amid a group as a rule.
+#[test]
+fn a_flush_amid_a_group_keeps_what_is_in_memory() -> Result<(), StoreError> {
+    let device = SimDevice::new(1);
+    let options = StoreOptions {
+        tail_max: 1 << 20,
+        ..StoreOptions::default()
+    };
+    let mut store = common::open(&device, options)?;
+    store.begin_file(&format_event(CRC))?;
+    let mut held = store.view().tail_bytes();
+    for n in 1..5 {
+        let mut group = transaction(gtid(0, 1, n), 3, 100, CRC)
+            .into_iter()
+            .enumerate();
+        let begun: Vec<_> = group.by_ref().take(2).collect();
+        for (i, raw) in begun {
+            store.append(raw, if i == 0 { Part::Begin } else { Part::Within })?;
+        }
+        store.flush()?;
+        let rest: Vec<_> = group.collect();
+        let last = rest.len() - 1;
+        for (i, (_, raw)) in rest.into_iter().enumerate() {
+            store.append(
+                raw,
+                if i == last {
+                    Part::End(GroupName::MariaDb(gtid(0, 1, n)), 1000)
+                } else {
+                    Part::Within
+                },
+            )?;
+        }
+        store.flush()?;
+        let now = store.view().tail_bytes();
+        assert!(now > held, "{now} bytes behind {held}");
+        held = now;
+    }
+    let view = store.view();
+    assert_eq!(groups(&read(&view, beginning(&view))?).len(), 4);
+    Ok(())
 }

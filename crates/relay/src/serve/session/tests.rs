@@ -624,3 +624,24 @@ fn sets_of_mysql_are_told_by_files_of_mysql_only() {
         assert!(none.contains("1193"), "{none}");
     }
 }
+
+/// Whoever has an account could ask for all memory, or all time, with one statement.
+#[test]
+fn long_statements_are_refused() {
+    let like = |len: usize| format!("SHOW VARIABLES LIKE '{}'", "%".repeat(len));
+    let set = |len: usize| format!("SET @x = '{}'", "x".repeat(len));
+    for (taken, text) in [
+        (true, like(PATTERN_MAX)),
+        (false, like(PATTERN_MAX + 1)),
+        (true, set(VALUE_MAX)),
+        (false, ",".repeat(STATEMENT_MAX + 1)),
+        (false, set(STATEMENT_MAX)),
+    ] {
+        let reply = Session::new().query(&text, &facts());
+        let refused = match &reply {
+            Reply::Error(failure) => failure.to_string(),
+            _ => String::new(),
+        };
+        assert_eq!(refused.is_empty(), taken, "{} bytes: {refused}", text.len());
+    }
+}
