@@ -505,7 +505,8 @@ fn look(
                 final_tables |= table.is_some_and(|table| !table.transactional);
             }
             Payload::Query(query) => {
-                let statement = !is_frame(query.stored) && !is_savepoint(query.stored);
+                let begin = query.begin();
+                let statement = !is_frame(&begin) && !is_savepoint(&begin);
                 if statement {
                     let text = query.text(STATEMENT_MAX);
                     let by = match &text {
@@ -515,7 +516,7 @@ fn look(
                     makes |= steps == 0 && text.is_ok_and(|text| makes_table(&text));
                     steps += 1;
                     match wants(&query) {
-                        _ if is_place(query.stored) => {}
+                        _ if is_place(&begin) => {}
                         true => applied = true,
                         false => passed_over = true,
                     }
@@ -526,8 +527,8 @@ fn look(
                 }
                 statements |= statement;
                 // SET STATEMENT … FOR: some of its variables cannot be set in a transaction.
-                let begin = query.stored.get(..4).unwrap_or_default();
-                sets |= begin.eq_ignore_ascii_case(b"SET ");
+                let word = begin.get(..4).unwrap_or_default();
+                sets |= word.eq_ignore_ascii_case(b"SET ");
             }
             Payload::LoadQuery(load) => {
                 statements = true;

@@ -3,7 +3,7 @@
 use dromon_binlog::hints::{Catalog, Column, KeyPart, TableName, TableSchema};
 
 use super::*;
-use crate::compile::tests::{block, load, query, rows, unit, xid};
+use crate::compile::tests::{block, load, packed, query, rows, unit, xid};
 
 /// What is found about a transaction of these events, if `d.plain` is all that the target has.
 fn found(filter: &Filter, events: Vec<Vec<crate::compile::tests::Raw>>) -> Found {
@@ -193,6 +193,28 @@ fn temporary_tables_in_a_transaction() {
         Vec::new(),
     );
     assert_eq!(standalone, Some(Alone::Statement));
+}
+
+/// What is compressed is of the same kind as what is not, however long it is.
+#[test]
+fn compressed_statements() {
+    let long = "x".repeat(STATEMENT_MAX);
+    let insert = format!("INSERT INTO plain VALUES (7, '{long}')");
+    let set = |text: &str| format!("SET STATEMENT gtid_domain_id=3 FOR {text}");
+    for (text, wanted) in [
+        (set("INSERT INTO plain VALUES (7, 'a')"), Alone::Statement),
+        (set(&insert), Alone::Statement),
+        (insert, Alone::Within),
+    ] {
+        let statement = query(&text, "d");
+        for statement in [packed(&statement), statement] {
+            let found = found(&Filter::default(), vec![vec![statement]]);
+            assert_eq!(found.alone, Some(wanted), "{}", &text[..40]);
+        }
+    }
+    let place = vec![packed(&query("SAVEPOINT `a`", "d"))];
+    let found = found(&Filter::default(), vec![place, self::insert("plain")]);
+    assert_eq!(found.alone, None);
 }
 
 /// LOAD DATA is a statement, and changes no table's columns.
