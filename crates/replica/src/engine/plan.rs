@@ -210,9 +210,7 @@ impl<'s> Planner<'s> {
                 }
             };
             match came {
-                Came::Refused(why) => {
-                    return self.shared.end(End::Fatal(format!("The source: {why}.")));
-                }
+                Came::Refused(why) => return self.refused(&why),
                 Came::Restarted => {
                     if let Err(end) = self.restarted() {
                         return self.shared.end(end);
@@ -222,11 +220,29 @@ impl<'s> Planner<'s> {
                     let bytes = transaction.bytes();
                     self.link.waiting.fetch_sub(bytes as u64, Ordering::Relaxed);
                     if let Err(end) = self.take(*transaction, bytes) {
-                        return self.shared.end(end);
+                        return self.end_behind(end);
                     }
                 }
             }
         }
+    }
+
+    /// The source has nothing more. What it sent before may be there no more when it is asked again.
+    fn refused(&mut self, why: &str) {
+        if !self.open.transactions.is_empty() || !self.shared.lock().scheduler.is_empty() {
+            let text = format!("The source: {why}. What it sent before that is applied first.");
+            self.log.say(Level::Warning, &text);
+        }
+        self.end_behind(End::Fatal(format!("The source: {why}.")));
+    }
+
+    /// What comes next cannot be applied. People are told that all before it is in the target, and may put the
+    /// position behind it: so all of that comes first. If the session ends meanwhile, that reason counts.
+    fn end_behind(&mut self, end: End) {
+        if matches!(end, End::Fatal(_)) {
+            self.drain();
+        }
+        self.shared.end(end);
     }
 
     /// Where commits are not one after the other, their position is written now and then for
