@@ -48,6 +48,21 @@ pub fn decompress(data: &[u8], max: usize) -> Result<Vec<u8>, Damage> {
     inflate(ZlibDecoder::new(stream), stream.len(), be(len))
 }
 
+/// The first bytes of what [`decompress`] gives, at most so many; none where there is damage so far.
+pub(crate) fn begin(data: &[u8], most: usize) -> Vec<u8> {
+    let n = data.first().map_or(0, |first| usize::from(first & 0x0f));
+    let stream = data.get(1 + n..).unwrap_or_default();
+    let mut raw = Vec::new();
+    match raw_len(data).map(|_| {
+        ZlibDecoder::new(stream)
+            .take(most as u64)
+            .read_to_end(&mut raw)
+    }) {
+        Some(Ok(_)) => raw,
+        _ => Vec::new(),
+    }
+}
+
 /// How many bytes [`decompress`] gives, by the word of the data; `None` if
 /// they do not say.
 pub fn raw_len(data: &[u8]) -> Option<u64> {
@@ -159,6 +174,21 @@ mod tests {
             if let Ok(other) = decompress(&packed, 1 << 20) {
                 prop_assert_eq!(other, raw);
             }
+        }
+    }
+
+    #[test]
+    fn only_the_beginning() {
+        let packed = compress(&[b"SET ", &[b'x'; 3_000_000][..]].concat());
+        assert_eq!(begin(&packed, 6), b"SET xx");
+        assert_eq!(begin(&compress(b"SET"), 6), b"SET");
+        assert_eq!(
+            begin(&packed[..packed.len() / 2], 6),
+            b"SET xx",
+            "what is behind it is not read"
+        );
+        for damaged in [&packed[1..], &packed[..3], b"\x81\x03abc", b"\x84", b""] {
+            assert_eq!(begin(damaged, 6), b"");
         }
     }
 

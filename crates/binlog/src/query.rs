@@ -15,6 +15,9 @@ use crate::compress;
 use crate::error::{EventError, Flaw};
 use crate::header::{EventType, HEADER_LEN};
 
+/// Of a compressed statement so many bytes are looked at.
+const BEGIN_LEN: usize = 64;
+
 /// A statement with what it depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query<'a> {
@@ -103,6 +106,15 @@ impl<'a> Query<'a> {
                 offset: HEADER_LEN + 14 + self.status.len() + self.database.len(),
                 flaw: Flaw::Compressed(damage),
             }),
+        }
+    }
+
+    /// What the statement begins with, whether or not it is compressed, and however long it is: at least as much as
+    /// tells of what kind it is. Empty if its compression is damaged.
+    pub fn begin(&self) -> Cow<'a, [u8]> {
+        match self.compressed {
+            false => Cow::Borrowed(self.stored),
+            true => Cow::Owned(compress::begin(self.stored, BEGIN_LEN)),
         }
     }
 

@@ -106,6 +106,8 @@ pub struct Link {
     pub bytes: AtomicU64,
     /// Bytes of events that were passed on and not planned yet.
     pub waiting: AtomicU64,
+    /// It was refused for good: what is behind it is not known.
+    pub refused: AtomicBool,
     waiting_max: u64,
     stopping: AtomicBool,
     stream: Mutex<Option<Arc<TcpStream>>>,
@@ -214,6 +216,7 @@ impl Puller {
                 _ => false,
             };
             if refused {
+                self.link.refused.store(true, Ordering::Release);
                 // Nobody takes it any more if the applier has ended.
                 let _ = self.to.send(Came::Refused(error.to_string()));
                 return;
@@ -496,7 +499,7 @@ fn out_of_order(gtid: Gtid, last: Gtid) -> String {
              of a domain up to where it is applied. Let the target be made anew from a copy of the source"
         }
     };
-    format!("the source sent {gtid}, but {last} is applied already: {why}")
+    format!("the source sent {gtid}, but what comes next must be behind {last}: {why}")
 }
 
 /// What an INCIDENT means, and what to do.

@@ -62,7 +62,7 @@ pub fn phase(transaction: &Transaction) -> Result<Option<Phase>, EventError> {
     for event in transaction.events() {
         match event?.decode(format)? {
             Payload::Gtid(GtidEvent { xa: Some(xa), .. }) => of = Some(name(&xa)),
-            Payload::Query(query) => commits |= starts(query.stored, b"XA COMMIT"),
+            Payload::Query(query) => commits |= starts(&query.begin(), b"XA COMMIT"),
             _ => {}
         }
     }
@@ -94,7 +94,7 @@ impl Held {
         let is_frame = |raw: &[u8]| {
             let event = Event::parse_unverified(raw, checksum);
             let payload = event.as_ref().ok().and_then(|e| e.decode(format).ok());
-            matches!(payload, Some(Payload::Query(query)) if starts(query.stored, b"XA "))
+            matches!(payload, Some(Payload::Query(query)) if starts(&query.begin(), b"XA "))
         };
         let events = transaction.events.iter().filter(|raw| !is_frame(raw));
         Held {
@@ -248,7 +248,7 @@ mod tests {
     use dromon_binlog::{GroupName, Gtid, Header, encode_event};
 
     use super::*;
-    use crate::compile::tests::{query, rows, started, unit, xid};
+    use crate::compile::tests::{packed, query, rows, started, unit, xid};
 
     fn format() -> Format {
         Format::unknown()
@@ -313,6 +313,10 @@ mod tests {
         let found = |of: &Transaction| phase(of).expect("it can be read");
         assert_eq!(found(&first()), Some(Phase::First(name.clone())));
         let commit = second("XA COMMIT X'6131',X'',3");
+        assert_eq!(found(&commit), Some(Phase::Second(name.clone(), true)));
+        let text = packed(&query("XA COMMIT X'6131',X'',3", "d"));
+        let flags = gtid_flags::COMPLETED_XA | gtid_flags::STANDALONE;
+        let commit = transaction(8, flags, Ending::Statement, vec![text]);
         assert_eq!(found(&commit), Some(Phase::Second(name.clone(), true)));
         let rollback = second("xa rollback X'6131',X'',3");
         assert_eq!(found(&rollback), Some(Phase::Second(name, false)));

@@ -465,7 +465,10 @@ fn has_statements(transaction: &Transaction) -> bool {
         .events()
         .flatten()
         .any(|event| match event.decode(format) {
-            Ok(Payload::Query(query)) => !is_frame(query.stored) && !is_savepoint(query.stored),
+            Ok(Payload::Query(query)) => {
+                let begin = query.begin();
+                !is_frame(&begin) && !is_savepoint(&begin)
+            }
             Ok(Payload::LoadQuery(_)) => true,
             _ => false,
         })
@@ -522,10 +525,11 @@ pub(super) fn pieces<'a>(
                     }
                 }
                 Payload::Query(query) => {
-                    if is_frame(query.stored) || is_announced(&query) {
+                    let begin = query.begin();
+                    if is_frame(&begin) || is_announced(&query) {
                         continue;
                     }
-                    if is_savepoint(query.stored) && !has_statements(transaction) {
+                    if is_savepoint(&begin) && !has_statements(transaction) {
                         continue;
                     }
                     // It may have made the table of the rows that follow.

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use dromon_binlog::hints::TableName;
 use dromon_binlog::{
-    ColumnType, Ending, EventType, Format, Group, GroupName, Gtid, Header, Payload, encode_event,
-    gtid_flags,
+    ColumnType, Ending, EventType, Format, Group, GroupName, Gtid, Header, Payload, compress,
+    encode_event, gtid_flags,
 };
 
 use super::*;
@@ -138,6 +138,12 @@ pub(crate) fn query_with(text: &str, database: &str, status: &[u8]) -> Raw {
     body.push(0);
     body.extend_from_slice(text.as_bytes());
     event(2, &body)
+}
+
+/// The same statement of [`query`], of a database of one letter, compressed.
+pub(crate) fn packed(query: &[u8]) -> Raw {
+    let (head, text) = query.split_at(34);
+    event(165, &[&head[19..], &compress(text)].concat())
 }
 
 /// The end of a transaction.
@@ -445,17 +451,18 @@ fn rows_compared_as_a_whole() {
 #[test]
 fn savepoints() {
     let a = Some("a");
-    let with = |texts: &[&str]| {
-        let mut events: Vec<Raw> = texts.iter().map(|text| query(text, "d")).collect();
+    let with = |texts: &[&str], made: fn(&[u8]) -> Raw| {
+        let texts = texts.iter().map(|text| made(&query(text, "d")));
+        let mut events: Vec<Raw> = texts.collect();
         events.extend(rows("plain", &[(None, Some((1, a)))]));
         folded(vec![events, rows("plain", &[(Some((1, a)), None)])])
     };
-    assert!(with(&["SAVEPOINT x"]).is_empty());
     let insert = "BINLOG d.plain 0-1-1";
-    assert_eq!(
-        with(&["SAVEPOINT x", "ROLLBACK TO x"])[..3],
-        ["statement", "statement", insert]
-    );
+    for made in [<[u8]>::to_vec, packed] {
+        assert!(with(&["SAVEPOINT x"], made).is_empty());
+        let back = with(&["SAVEPOINT x", "ROLLBACK TO x"], made);
+        assert_eq!(back[..3], ["statement", "statement", insert]);
+    }
 }
 
 /// What an event does comes as changes: it must not run here, too.

@@ -218,7 +218,12 @@ impl Progress {
     /// Whether the source has nothing more, as far as is known.
     pub fn is_there(&self) -> bool {
         let state = self.lock();
-        state.goal_known && state.attached && state.position.covers(&state.goal)
+        // What it was refused for has perhaps no GTID.
+        let refused = |link: &Arc<Link>| link.refused.load(Ordering::Acquire);
+        state.goal_known
+            && state.attached
+            && state.position.covers(&state.goal)
+            && !state.link.as_ref().is_some_and(refused)
     }
 
     /// Once a second.
@@ -557,6 +562,22 @@ mod tests {
             let _ = progress.position(&at(seqno));
             assert_eq!(progress.numbers().0, Some(wanted), "{seqno}");
         }
+    }
+
+    /// What the source was refused for may have no GTID, and is not passed over.
+    #[test]
+    fn who_is_refused_has_not_caught_up() {
+        let progress = Progress::default();
+        let at = |seqno: u64| -> Position { format!("0-1-{seqno}").parse().expect("a position") };
+        let link = Arc::new(Link::default());
+        progress.link(&link);
+        progress.goal(Instant::now(), at(10), None);
+        let _ = progress.position(&at(9));
+        assert!(!progress.is_there());
+        let _ = progress.position(&at(10));
+        assert!(progress.is_there());
+        link.refused.store(true, Ordering::Release);
+        assert!(!progress.is_there());
     }
 
     /// Locks of connections that are none of the session's: they are remembered, and nobody is ended for them.

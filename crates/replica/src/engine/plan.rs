@@ -210,9 +210,7 @@ impl<'s> Planner<'s> {
                 }
             };
             match came {
-                Came::Refused(why) => {
-                    return self.shared.end(End::Fatal(format!("The source: {why}.")));
-                }
+                Came::Refused(why) => return self.refused(&why),
                 Came::Restarted => {
                     if let Err(end) = self.restarted() {
                         return self.shared.end(end);
@@ -222,11 +220,29 @@ impl<'s> Planner<'s> {
                     let bytes = transaction.bytes();
                     self.link.waiting.fetch_sub(bytes as u64, Ordering::Relaxed);
                     if let Err(end) = self.take(*transaction, bytes) {
-                        return self.shared.end(end);
+                        return self.end_behind(end);
                     }
                 }
             }
         }
+    }
+
+    /// The source has nothing more. What it sent before may be there no more when it is asked again.
+    fn refused(&mut self, why: &str) {
+        if !self.open.transactions.is_empty() || !self.shared.lock().scheduler.is_empty() {
+            let text = format!("The source: {why}. What it sent before that is applied first.");
+            self.log.say(Level::Warning, &text);
+        }
+        self.end_behind(End::Fatal(format!("The source: {why}.")));
+    }
+
+    /// What comes next cannot be applied. People are told that all before it is in the target, and may put the
+    /// position behind it: so all of that comes first. If the session ends meanwhile, that reason counts.
+    fn end_behind(&mut self, end: End) {
+        if matches!(end, End::Fatal(_)) {
+            self.drain();
+        }
+        self.shared.end(end);
     }
 
     /// Where commits are not one after the other, their position is written now and then for
@@ -505,7 +521,8 @@ fn look(
                 final_tables |= table.is_some_and(|table| !table.transactional);
             }
             Payload::Query(query) => {
-                let statement = !is_frame(query.stored) && !is_savepoint(query.stored);
+                let begin = query.begin();
+                let statement = !is_frame(&begin) && !is_savepoint(&begin);
                 if statement {
                     let text = query.text(STATEMENT_MAX);
                     let by = match &text {
@@ -515,7 +532,7 @@ fn look(
                     makes |= steps == 0 && text.is_ok_and(|text| makes_table(&text));
                     steps += 1;
                     match wants(&query) {
-                        _ if is_place(query.stored) => {}
+                        _ if is_place(&begin) => {}
                         true => applied = true,
                         false => passed_over = true,
                     }
@@ -526,8 +543,8 @@ fn look(
                 }
                 statements |= statement;
                 // SET STATEMENT … FOR: some of its variables cannot be set in a transaction.
-                let begin = query.stored.get(..4).unwrap_or_default();
-                sets |= begin.eq_ignore_ascii_case(b"SET ");
+                let word = begin.get(..4).unwrap_or_default();
+                sets |= word.eq_ignore_ascii_case(b"SET ");
             }
             Payload::LoadQuery(load) => {
                 statements = true;
@@ -605,263 +622,4 @@ fn look(
 }
 
 #[cfg(test)]
-mod tests {
-    use dromon_binlog::hints::{Catalog, Column, KeyPart, TableName, TableSchema};
-
-    use super::*;
-    use crate::compile::tests::{block, load, query, rows, unit, xid};
-
-    /// What is found about a transaction of these events, if `d.plain` is all that the target has.
-    fn found(filter: &Filter, events: Vec<Vec<crate::compile::tests::Raw>>) -> Found {
-        found_by(false, filter, events)
-    }
-
-    /// `any_case`: the target has `lower_case_table_names`.
-    fn found_by(
-        any_case: bool,
-        filter: &Filter,
-        events: Vec<Vec<crate::compile::tests::Raw>>,
-    ) -> Found {
-        let column = |name: &str, kind: &str, collation: Option<&str>| Column {
-            name: name.into(),
-            kind: kind.into(),
-            collation: collation.map(str::to_owned),
-            generated: false,
-        };
-        let key = KeyPart {
-            column: Some("id".into()),
-            prefix: 0,
-        };
-        let plain = TableSchema {
-            name: TableName::new("d", "plain"),
-            columns: vec![
-                column("id", "int(11)", None),
-                column("v", "varchar(9)", Some("latin1_swedish_ci")),
-            ],
-            unique: vec![vec![key]],
-            foreign: Vec::new(),
-            opaque: false,
-        };
-        let mut collector = Collector::new(limits());
-        let catalog = Catalog::new(vec![plain]);
-        collector.learn(match any_case {
-            true => catalog.of_any_case(),
-            false => catalog,
-        });
-        found_with(&mut collector, filter, events)
-    }
-
-    fn found_with(
-        collector: &mut Collector,
-        filter: &Filter,
-        events: Vec<Vec<crate::compile::tests::Raw>>,
-    ) -> Found {
-        let mut all = vec![query("BEGIN", "d")];
-        all.extend(events.into_iter().flatten());
-        all.push(xid());
-        let mut of = unit(vec![all]);
-        of.transactions[0].group.flags = gtid_flags::TRANSACTIONAL | gtid_flags::ALLOW_PARALLEL;
-        let tables = Arc::clone(&of.tables);
-        look(collector, &tables, filter, &of.transactions[0]).expect("it can be read")
-    }
-
-    /// Of what came behind a DDL only what changes tables itself is read again.
-    #[test]
-    fn what_is_forgotten_is_told_once() {
-        let all = Filter::default();
-        let mut collector = Collector::new(limits());
-        collector.learn(Catalog::new(Vec::new()));
-        let mut schema = |text: &str| {
-            let events = vec![vec![query(text, "d")]];
-            found_with(&mut collector, &all, events).schema
-        };
-        assert!(schema("ALTER TABLE plain ADD c INT").is_some());
-        assert!(schema("UPDATE plain SET v='b'").is_none());
-        assert!(schema("ALTER TABLE plain ADD e INT").is_some());
-    }
-
-    /// It is about rows, of whatever database.
-    #[test]
-    fn a_place_to_go_back_to_is_no_change() {
-        let only = Filter::new(vec!["x".into()], vec![]);
-        let text = |text| vec![query(text, "d")];
-        let places = || vec![text("SAVEPOINT `a`"), text("ROLLBACK TO `a`")];
-        assert!(!found(&only, places()).left_out);
-        assert!(found(&only, [places(), vec![insert("plain")]].concat()).left_out);
-    }
-
-    fn insert(table: &str) -> Vec<crate::compile::tests::Raw> {
-        rows(table, &[(None, Some((1, Some("a"))))])
-    }
-
-    /// A source that takes upper and lower case for two, and a target that does not.
-    #[test]
-    fn names_in_any_case() {
-        let all = Filter::default();
-        let lower = found_by(true, &all, vec![insert("plain")]);
-        let upper = found_by(true, &all, vec![insert("Plain")]);
-        assert_eq!(upper.alone, None);
-        assert!(upper.set.barrier().is_none() && upper.set.conflicts_with(&lower.set));
-        let exact = found(&all, vec![insert("Plain")]);
-        assert_eq!(exact.alone, Some(Alone::UnknownTable));
-    }
-
-    /// Rows of tables that are left out, and that the target need not have.
-    #[test]
-    fn what_is_left_out_counts_for_nothing() {
-        let without = Filter::new(Vec::new(), vec!["d.elsewhere".into()]);
-        let all = Filter::default();
-        let mixed = || vec![insert("elsewhere"), insert("plain")];
-        let known = found(&all, vec![insert("plain")]);
-        assert_eq!(known.alone, None);
-        assert!(known.set.barrier().is_none());
-        assert_eq!(found(&all, mixed()).alone, Some(Alone::UnknownTable));
-        let some = found(&without, mixed());
-        assert_eq!(some.alone, None);
-        assert!(some.set.barrier().is_none() && some.set.conflicts_with(&known.set));
-        let none = found(&without, vec![insert("elsewhere")]);
-        assert_eq!(none.alone, None);
-        assert!(none.set.barrier().is_none() && none.databases.is_empty());
-        assert!(none.left_out && !some.left_out && !known.left_out);
-        // Statements, too; one about both kinds of tables is refused later.
-        let update = |table: &str| vec![query(&format!("TRUNCATE TABLE {table}"), "d")];
-        let left_out = |events| found(&without, events).left_out;
-        assert!(left_out(vec![update("elsewhere")]));
-        assert!(!left_out(vec![update("elsewhere"), update("plain")]));
-        assert!(!left_out(vec![insert("plain"), update("elsewhere")]));
-        assert!(!left_out(vec![]), "nothing was there to be applied");
-    }
-
-    /// What was rolled back on the source must be here, whatever statements it has.
-    #[test]
-    fn what_was_rolled_back() {
-        let text = "INSERT INTO my SELECT id FROM plain";
-        let mut of = unit(vec![vec![
-            query("BEGIN", "d"),
-            query(text, "d"),
-            query("ROLLBACK", "d"),
-        ]]);
-        for flags in [0, gtid_flags::DDL] {
-            of.transactions[0].group.flags = flags;
-            of.transactions[0].ending = Ending::Rollback;
-            let tables = Arc::clone(&of.tables);
-            let mut collector = Collector::new(limits());
-            let filter = Filter::default();
-            let found = look(&mut collector, &tables, &filter, &of.transactions[0]);
-            let alone = found.expect("it can be read").alone;
-            assert_eq!(alone, Some(Alone::NotTransactional));
-        }
-    }
-
-    /// A temporary table in a transaction makes no DDL of it; a table that is made from a SELECT does.
-    #[test]
-    fn temporary_tables_in_a_transaction() {
-        let update = || vec![query("UPDATE plain SET v = 'b'", "d")];
-        let of = |flags: u8, text: &str, more: Vec<crate::compile::tests::Raw>| {
-            let mut events = vec![query("BEGIN", "d"), query(text, "d")];
-            events.extend(more);
-            events.push(xid());
-            let mut of = unit(vec![events]);
-            of.transactions[0].group.flags = flags | gtid_flags::ALLOW_PARALLEL;
-            let mut collector = Collector::new(limits());
-            collector.learn(Catalog::new(Vec::new()));
-            let tables = Arc::clone(&of.tables);
-            let filter = Filter::default();
-            let found = look(&mut collector, &tables, &filter, &of.transactions[0]);
-            found.expect("it can be read").alone
-        };
-        let ddl = gtid_flags::DDL;
-        for text in [
-            "CREATE TEMPORARY TABLE x (a INT)",
-            "DROP TEMPORARY TABLE `x` /* generated by server */",
-            "/* by hand */ CREATE TEMPORARY TABLE x (a INT)",
-            "CREATE /*!32302 TEMPORARY */ TABLE x (a INT)",
-            "UPDATE plain SET v = 'a'",
-        ] {
-            let alone = of(ddl, text, update());
-            assert_eq!(alone, Some(Alone::NotTransactional), "{text}");
-        }
-        // Of tables with and without transactions.
-        let odd = of(0, "/*! UPDATE */ m SET v = 1", update());
-        assert_eq!(odd, Some(Alone::NotTransactional));
-        for text in [
-            "CREATE TABLE `new` (`a` INT)",
-            "CREATE OR REPLACE TABLE `new` (`a` INT)",
-        ] {
-            let made = of(ddl, text, insert("new"));
-            assert_eq!(made, Some(Alone::Statement), "{text}");
-        }
-        let set = "SET STATEMENT gtid_domain_id=3 FOR TRUNCATE x";
-        assert_eq!(of(0, set, Vec::new()), Some(Alone::Statement));
-        let standalone = of(
-            ddl | gtid_flags::STANDALONE,
-            "CREATE TEMPORARY TABLE x (a INT)",
-            Vec::new(),
-        );
-        assert_eq!(standalone, Some(Alone::Statement));
-    }
-
-    /// LOAD DATA is a statement, and changes no table's columns.
-    #[test]
-    fn files_that_are_loaded() {
-        let text = "LOAD DATA INFILE 'a' INTO TABLE `plain`";
-        let events = vec![block(true, 1, "1\ta\n"), load(1, text, "d", &[], 0)];
-        let found = found(&Filter::default(), vec![events]);
-        assert_eq!(found.alone, Some(Alone::Within));
-        assert!(found.schema.is_none());
-    }
-
-    /// What a source with `binlog_format=MIXED` writes all day long.
-    #[test]
-    fn statements_that_change_no_table() {
-        let all = Filter::default();
-        let of = |text: &str| found(&all, vec![vec![query(text, "d")]]);
-        for text in [
-            "DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `t`,`plain`",
-            "DROP TEMPORARY TABLE `plain` /* generated by server */",
-            "CREATE ALGORITHM=UNDEFINED DEFINER=`r`@`h` SQL SECURITY DEFINER VIEW `v` AS select 1",
-            "ALTER USER `a`@`h` ACCOUNT LOCK",
-        ] {
-            let found = of(text);
-            assert_eq!(found.schema, None, "{text}");
-            assert!(
-                found.alone.is_some() && found.set.barrier().is_some(),
-                "{text}"
-            );
-        }
-        for text in [
-            "DROP /*!199999 TEMPORARY */ TABLE `plain`",
-            "DROP TRIGGER plain",
-        ] {
-            assert_eq!(of(text).schema, Some(Touched::All), "{text}");
-        }
-        let rebuilt = of("OPTIMIZE TABLE plain").schema.expect("it may change");
-        assert_eq!(rebuilt, Touched::by(b"OPTIMIZE TABLE plain", b"d"));
-        assert_ne!(rebuilt, Touched::All);
-        // Whoever wants but some of its tables gets what the target can do of it.
-        let only = Filter::new(vec!["d.plain".into()], Vec::new());
-        let some = found(&only, vec![vec![query("OPTIMIZE TABLE plain, other", "d")]]);
-        assert!(!some.left_out);
-        assert_eq!(
-            only.wants_statement(b"OPTIMIZE TABLE plain, other", b"d"),
-            Ok(true)
-        );
-    }
-
-    /// A place to go back to, and nobody goes back there.
-    #[test]
-    fn savepoints() {
-        let all = Filter::default();
-        let with = |texts: &[&str]| {
-            let mut events: Vec<_> = texts.iter().map(|text| vec![query(text, "d")]).collect();
-            events.push(insert("plain"));
-            found(&all, events).alone
-        };
-        assert_eq!(with(&["SAVEPOINT `x`"]), None);
-        assert_eq!(with(&["SAVEPOINT a", "savepoint `b`"]), None);
-        let back = ["SAVEPOINT a", "ROLLBACK TO `a`"];
-        assert_eq!(with(&back), Some(Alone::Within));
-        let statement = ["SAVEPOINT a", "INSERT INTO plain VALUES (9, 'a')"];
-        assert_eq!(with(&statement), Some(Alone::Within));
-    }
-}
+mod tests;

@@ -13,7 +13,7 @@ use crate::fake_target::{Fake, Reply, cell, settings};
 use crate::source::tests::{event, gtid, started};
 
 /// Nothing takes so long.
-const LONG: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(60);
 
 /// What a target answers at least, so that a session begins.
 fn serves(text: &str) -> Option<Reply> {
@@ -36,6 +36,61 @@ fn serves(text: &str) -> Option<Reply> {
     }
 }
 
+/// A source that sends these.
+fn sends(packets: Vec<Vec<u8>>) -> Fake {
+    Fake::new(move |text| match text {
+        _ if text.contains("@@GLOBAL.server_id") => {
+            let cells = ["1", "10.11.18-MariaDB-log"];
+            Some(Reply::Row(cells.map(str::to_owned).to_vec()))
+        }
+        "dump" => Some(Reply::Events(packets.clone())),
+        _ if text.starts_with("SET ") => None,
+        _ => Some(Reply::Nothing),
+    })
+}
+
+/// A statement that commits by itself.
+fn statement(seqno: u8, text: &str) -> [Vec<u8>; 2] {
+    let text = query(text, "d");
+    let flags = gtid_flags::STANDALONE | gtid_flags::DDL;
+    [
+        gtid(seqno, flags),
+        event(EventType::QUERY, &Payload::Other(&text[19..])),
+    ]
+}
+
+/// A second phase of an XA transaction.
+fn xa_commit(gtid: &str) -> Vec<Vec<u8>> {
+    let commit = Payload::Gtid(GtidEvent {
+        gtid: gtid.parse().expect("a GTID"),
+        flags: gtid_flags::COMPLETED_XA | gtid_flags::STANDALONE,
+        commit_id: None,
+        xa: Some(XaName {
+            format: 1,
+            gtrid: b"a",
+            bqual: b"",
+        }),
+        extra: None,
+        tail: &[],
+    });
+    let text = query("XA COMMIT X'61',X'',1", "");
+    vec![
+        event(EventType::GTID, &commit),
+        event(EventType::QUERY, &Payload::Other(&text[19..])),
+    ]
+}
+
+/// Two statements, and two transactions that may become one.
+fn several() -> Vec<Vec<u8>> {
+    let flags = gtid_flags::TRANSACTIONAL | gtid_flags::ALLOW_PARALLEL;
+    let end = || event(EventType::XID, &Payload::Other(&[1, 0, 0, 0, 0, 0, 0, 0]));
+    let mut packets = vec![started(0)];
+    packets.extend(statement(5, "CREATE DATABASE a"));
+    packets.extend(statement(6, "CREATE DATABASE b"));
+    packets.extend([gtid(7, flags), end(), gtid(8, flags), end()]);
+    packets
+}
+
 /// A session that runs.
 struct Running {
     progress: Arc<Progress>,
@@ -48,9 +103,13 @@ impl Running {
     }
 
     fn of(settings: Settings) -> Running {
+        Running::saying(settings, Log::terminal())
+    }
+
+    fn saying(settings: Settings, log: Log) -> Running {
         let progress = Arc::new(Progress::default());
         let of = Arc::clone(&progress);
-        let thread = thread::spawn(move || session(&settings, &Log::terminal(), &of));
+        let thread = thread::spawn(move || session(&settings, &log, &of));
         Running { progress, thread }
     }
 
@@ -149,14 +208,6 @@ fn each_connection_has_a_lock() {
 #[test]
 fn a_source_that_is_started_anew() {
     const LOCK: &str = "SELECT GET_LOCK(CONCAT('dromon_replica ',MD5('default')),10)";
-    let statement = |seqno: u8, text: &str| {
-        let text = query(text, "d");
-        let flags = gtid_flags::STANDALONE | gtid_flags::DDL;
-        [
-            gtid(seqno, flags),
-            event(EventType::QUERY, &Payload::Other(&text[19..])),
-        ]
-    };
     let mut packets = vec![started(0)];
     packets.extend(statement(5, "CREATE TEMPORARY TABLE a (x INT)"));
     packets.extend(statement(6, "CREATE TEMPORARY TABLE b (x INT)"));
@@ -164,15 +215,7 @@ fn a_source_that_is_started_anew() {
     packets.extend(statement(7, "CREATE TEMPORARY TABLE c (x INT)"));
     packets.push(started(0));
     packets.extend(statement(8, "CREATE TEMPORARY TABLE d (x INT)"));
-    let source = Fake::new(move |text| match text {
-        _ if text.contains("@@GLOBAL.server_id") => {
-            let cells = ["1", "10.11.18-MariaDB-log"];
-            Some(Reply::Row(cells.map(str::to_owned).to_vec()))
-        }
-        "dump" => Some(Reply::Events(packets.clone())),
-        _ if text.starts_with("SET ") => None,
-        _ => Some(Reply::Nothing),
-    });
+    let source = sends(packets);
     let target = Fake::new(|text| {
         if text.starts_with("CREATE TEMPORARY") {
             // Nobody who does not wait for it comes later.
@@ -212,33 +255,8 @@ fn a_source_that_is_started_anew() {
 #[test]
 fn what_is_kept_and_cannot_be_read() {
     for (code, is_final) in [(1146, true), (1205, false)] {
-        let commit = Payload::Gtid(GtidEvent {
-            gtid: "0-1-5".parse().expect("a GTID"),
-            flags: gtid_flags::COMPLETED_XA | gtid_flags::STANDALONE,
-            commit_id: None,
-            xa: Some(XaName {
-                format: 1,
-                gtrid: b"a",
-                bqual: b"",
-            }),
-            extra: None,
-            tail: &[],
-        });
-        let text = query("XA COMMIT X'61',X'',1", "");
-        let packets = vec![
-            started(0),
-            event(EventType::GTID, &commit),
-            event(EventType::QUERY, &Payload::Other(&text[19..])),
-        ];
-        let source = Fake::new(move |text| match text {
-            _ if text.contains("@@GLOBAL.server_id") => {
-                let cells = ["1", "10.11.18-MariaDB-log"];
-                Some(Reply::Row(cells.map(str::to_owned).to_vec()))
-            }
-            "dump" => Some(Reply::Events(packets.clone())),
-            _ if text.starts_with("SET ") => None,
-            _ => Some(Reply::Nothing),
-        });
+        let packets = [vec![started(0)], xa_commit("0-1-5")].concat();
+        let source = sends(packets);
         let target = Fake::new(move |text| match text {
             _ if text.contains("TABLE_NAME='prepared'") => Some(cell("1")),
             _ if text.starts_with("SELECT xid, COUNT(*)") => {
@@ -313,5 +331,103 @@ fn replicas_of_the_target_know_what_is_ahead() {
             "{said:?}"
         );
         assert!(!wanted || looks < told && row < applies, "{said:?}");
+    }
+}
+
+/// What cannot be applied ends the session behind all that came before it: so it says, and people put the position
+/// behind it. Likewise what the source refuses: it may have the rest no more when it is asked again.
+#[test]
+fn what_came_before_is_applied_before_the_end() {
+    let domain = Payload::Gtid(GtidEvent {
+        gtid: "3-1-1".parse().expect("a GTID"),
+        flags: gtid_flags::TRANSACTIONAL,
+        commit_id: None,
+        xa: None,
+        extra: None,
+        tail: &[],
+    });
+    let xid = event(EventType::XID, &Payload::Other(&[1, 0, 0, 0, 0, 0, 0, 0]));
+    let incident = event(EventType::INCIDENT, &Payload::Other(b"\x01\0\0"));
+    let group = &["commit_order=group"][..];
+    let chosen = &["source_gtid=on", "merge=1"];
+    for (last, lines, says) in [
+        (xa_commit("0-1-9"), &[][..], "before this channel began"),
+        (xa_commit("0-1-9"), group, "before this channel began"),
+        (
+            vec![event(EventType::GTID, &domain), xid],
+            chosen,
+            "binlog is at 3-2-9 already",
+        ),
+        (vec![incident.clone()], &[], "source sent an INCIDENT"),
+        (vec![incident], group, "source sent an INCIDENT"),
+        (statement(2, "DROP TABLE x").to_vec(), &[], "behind 0-1-8"),
+    ] {
+        let source = sends([several(), last].concat());
+        let target = Fake::new(|text| match text {
+            "SELECT @@log_bin" => Some(cell("1")),
+            "SELECT @@gtid_binlog_pos" => Some(cell("3-2-9")),
+            _ if text.starts_with("CREATE DATABASE") => {
+                // Meanwhile all of it has come.
+                thread::sleep(Duration::from_millis(100));
+                None
+            }
+            text => serves(text),
+        });
+        let mut settings = settings(&target, lines);
+        settings.source.address = source.account().address;
+        let end = Running::of(settings).end();
+        assert!(
+            matches!(&end, End::Fatal(why) if why.contains(says)),
+            "{end:?}"
+        );
+        let said = target.said();
+        let position = |text: &String| {
+            text.starts_with("UPDATE dromon_replica.position") && text.contains("'0-1-8'")
+        };
+        let at = said.iter().position(position);
+        let at = at.unwrap_or_else(|| panic!("{lines:?}, {says}: {said:?}"));
+        assert!(said[..at].contains(&"CREATE DATABASE b".to_owned()));
+    }
+}
+
+/// The end of what is waited for need not come: a target that does not answer holds up nobody who is told to end,
+/// and one that is gone is another end. Why it waits has been said.
+#[test]
+fn what_came_before_and_does_not_come_to_its_end() {
+    for (answer, told) in [(Reply::Silence, true), (Reply::Events(Vec::new()), false)] {
+        let incident = event(EventType::INCIDENT, &Payload::Other(b"\x01\0\0"));
+        let source = sends([several(), vec![incident]].concat());
+        let name = format!("dromon-refused-{}-{told}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_file(&path);
+        let log = Log::file(&path).expect("writable");
+        let said = || std::fs::read_to_string(&path).unwrap_or_default();
+        let (seen, waits) = (path.clone(), answer.clone());
+        let target = Fake::new(move |text| match text {
+            "CREATE DATABASE a" => {
+                let began = Instant::now();
+                let said = || std::fs::read_to_string(&seen).unwrap_or_default();
+                while !said().contains("applied first") && began.elapsed() < LONG {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                Some(waits.clone())
+            }
+            text => serves(text),
+        });
+        let mut settings = settings(&target, &[]);
+        settings.source.address = source.account().address;
+        let running = Running::saying(settings, log);
+        if told {
+            running.until(|| said().contains("applied first"));
+            assert_eq!(running.told_to_end(), End::Told);
+        } else {
+            let end = running.end();
+            assert!(matches!(end, End::Again(_)), "{end:?}");
+        }
+        let said = said();
+        std::fs::remove_file(&path).expect("there");
+        assert!(said.contains("The source: the source sent an INCIDENT"));
+        assert!(said.contains("applied first"), "{said}");
+        assert!(!target.said().contains(&"CREATE DATABASE b".to_owned()));
     }
 }

@@ -21,6 +21,9 @@ const ROWS: u64 = 12;
 /// Held back, of each client, at most.
 const HELD: usize = 6;
 
+/// Transactions between both phases of one whose first phase is not known.
+const BETWEEN: u64 = 300;
+
 const OWN: &str = "xt.a, xt.b";
 
 /// The same numbers in each run.
@@ -253,17 +256,33 @@ fn decided(
         "XA PREPARE 'before'",
     ])?;
     let start: String = primary.one("SELECT CONCAT('start=', @@gtid_binlog_pos)")?;
+    // It takes them all before the first ones are there.
+    let mut conn = primary.connect("xt")?;
+    for n in 0..BETWEEN {
+        conn.query_drop(format!("INSERT INTO a VALUES ({}, 1, '')", 6000 + n))?;
+    }
+    let before: String = primary.one("SELECT @@gtid_binlog_pos")?;
     primary.run(&["XA COMMIT 'before'"])?;
     let mut late = Replica::new(dir, primary.port, target.port, &["channel=late", &start])?;
     ensure!(!late.finish(&[])?, "it committed what it does not know");
+    let applied: String =
+        target.one("SELECT gtid_pos FROM dromon_replica.position WHERE channel = 'late'")?;
+    let there: u64 = target.one("SELECT COUNT(*) FROM xt.a WHERE id >= 6000")?;
+    ensure!(
+        applied == before && there == BETWEEN,
+        "not all before it is there: {there} of {BETWEEN} rows, at {applied} instead of {before}"
+    );
     let said = late.said()?;
     ensure!(
         said.contains("X'6265666f7265',X'',1") && said.contains("came before this channel"),
         "{said}"
     );
-    // The other channel had both.
+    // The other channel had both, and applies what came between them once more.
+    target.run(&["DELETE FROM xt.a WHERE id >= 6000"])?;
     ensure!(replica.finish(&[])?, "{}", replica.log.display());
     equal(primary, target, OWN, "in the end")?;
-    case.note("what was kept comes when it is decided; a first phase that came too early is told");
+    case.note(format!(
+        "what was kept comes when it is decided; a first phase that came too early is told, with {BETWEEN} transactions before the second one applied"
+    ));
     Ok(())
 }
