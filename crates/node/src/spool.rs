@@ -25,7 +25,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -220,6 +220,8 @@ impl Spooler {
             let path = self.dir.join(name);
             let mut options = OpenOptions::new();
             options.read(true).write(true).create_new(true);
+            // Rows lie in it: whoever opens it before it has lost its name reads what comes later.
+            options.mode(0o600);
             match options.open(&path) {
                 Ok(file) => break (path, file),
                 // Left by one of the same number, as in a container.
@@ -590,6 +592,17 @@ mod tests {
             0,
             "unlinked"
         );
+    }
+
+    #[test]
+    fn nobody_else_reads_a_spool_file() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = Spooler::new(dir.path(), read_whole()).create();
+        let kept = file.expect("room");
+        let found = kept.get().and_then(File::metadata);
+        let mode = found.expect("it is open").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{mode:o}");
     }
 
     #[test]

@@ -477,6 +477,19 @@ impl InboundTable {
         self.lock().homes.retain(|id, _| is_peer(*id));
     }
 
+    /// These are no peers any more. Who may come back greets anew: certificate, secret and list may be others by
+    /// now.
+    fn end_of(&self, gone: &[RaftId]) {
+        let mut s = self.lock();
+        s.lanes.retain(|(from, _), _| !gone.contains(from));
+        let theirs = |c: &InboundConn| c.wants.is_some_and(|(from, _)| gone.contains(&from));
+        for (_, c) in s.conns.extract_if(|_, c| theirs(c)) {
+            if let Some(task) = c.task {
+                task.abort();
+            }
+        }
+    }
+
     fn set_task(&self, id: u64, task: AbortHandle) {
         // It may have ended already.
         if let Some(c) = self.lock().conns.get_mut(&id) {
@@ -740,13 +753,18 @@ impl Network for TcpNetwork {
         if self.shared.mode.borrow().stopped {
             return;
         }
+        let mut gone = Vec::new();
         peers.retain(|id, p| {
             let keep = wanted.get(id) == Some(&p.addr);
             if !keep {
                 p.tasks.iter().for_each(AbortHandle::abort);
             }
+            if !wanted.contains_key(id) {
+                gone.push(*id);
+            }
             keep
         });
+        self.shared.inbound.end_of(&gone);
         lock(&self.shared.heard).retain(|id, _| wanted.contains_key(id));
         self.shared
             .inbound

@@ -62,6 +62,11 @@ pub enum StartError {
     },
 }
 
+/// Where only the servers' allowlist keeps strangers out.
+const LETS_IN: &str = "this witness has neither the cluster's secret (dromon.secret_file) nor encryption \
+     (socket.ssl_*), and knows no allowlist, which is in the servers: whoever reaches its port and knows the cluster's \
+     name is let in. Give all nodes and the witness the secret, or let only the nodes reach the port (a firewall)";
+
 /// The process around the node's engines.
 struct Process {
     sink: Arc<Sink>,
@@ -73,7 +78,7 @@ impl Host for Process {
     }
 
     fn admit(&self, _ip: IpAddr) -> Result<(), String> {
-        Ok(()) // the allowlist is a server's; secret and certificates count here too
+        Ok(()) // the allowlist is a server's: see LETS_IN
     }
 
     fn map_file(&self) -> MapFile {
@@ -171,6 +176,9 @@ pub fn run(config: &Config, mut signals: Signals) -> Result<ExitCode, StartError
             settings.advertised
         ),
     );
+    if settings.secret_file.as_os_str().is_empty() && !settings.tls.enabled {
+        sink.log(Level::Warning, LETS_IN);
+    }
     if config.daemon {
         daemon::stands().map_err(system("leave the terminal"))?;
     }

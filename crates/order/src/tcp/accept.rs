@@ -154,9 +154,11 @@ async fn serve(shared: &Arc<Shared>, id: u64, stream: Socket, from: SocketAddr) 
         _ => judge(shared, who, &hello, from.ip()).await,
     };
     let refused = verdict.clone().err();
-    // Who is not on the list learns nothing about this node.
+    // Who is not on the list, or was not looked for there, learns nothing about this node.
     let (who, instance) = match &verdict {
-        Err(r) if r.code == RefusalCode::NotAllowed => (Identity::default(), 0),
+        Err(r) if matches!(r.code, RefusalCode::NotAllowed | RefusalCode::Busy) => {
+            (Identity::default(), 0)
+        }
         _ => (who.clone(), shared.instance),
     };
     let answer = HelloAnswer {
@@ -223,29 +225,7 @@ fn turned_away(addr: String, turned: Turned) -> Option<TransportEvent> {
 
 /// Lets in or says why not.
 async fn judge(shared: &Shared, own: &Identity, hello: &Hello, ip: IpAddr) -> Result<u16, Refusal> {
-    let version = hello
-        .common_version(VERSION_MIN, VERSION_MAX)
-        .ok_or_else(|| {
-            Refusal::no_common_version(
-                (VERSION_MIN, VERSION_MAX),
-                (hello.version_min, hello.version_max),
-            )
-        })?;
-    if hello.who.cluster != own.cluster {
-        return Err(Refusal::wrong_cluster(&own.cluster, &hello.who.cluster));
-    }
-    if own.raft_id != 0 && hello.who.raft_id == own.raft_id {
-        return Err(Refusal::new(
-            RefusalCode::OwnId,
-            "it is the connecting node itself, or a copy of it with the same identity",
-        ));
-    }
-    if own.raft_id == 0 && hello.purpose != Purpose::Request {
-        return Err(Refusal::new(
-            RefusalCode::Closed,
-            "it is starting and takes no part in the cluster yet",
-        ));
-    }
+    // First: any other refusal says who this is.
     if let Some(admit) = shared.config.admit.clone() {
         // It may read tables: not on the thread that keeps the cluster alive.
         let hello = hello.clone();
@@ -271,6 +251,29 @@ async fn judge(shared: &Shared, own: &Identity, hello: &Hello, ip: IpAddr) -> Re
                     "it could not check who connects; try again",
                 ))
             })?;
+    }
+    let version = hello
+        .common_version(VERSION_MIN, VERSION_MAX)
+        .ok_or_else(|| {
+            Refusal::no_common_version(
+                (VERSION_MIN, VERSION_MAX),
+                (hello.version_min, hello.version_max),
+            )
+        })?;
+    if hello.who.cluster != own.cluster {
+        return Err(Refusal::wrong_cluster(&own.cluster, &hello.who.cluster));
+    }
+    if own.raft_id != 0 && hello.who.raft_id == own.raft_id {
+        return Err(Refusal::new(
+            RefusalCode::OwnId,
+            "it is the connecting node itself, or a copy of it with the same identity",
+        ));
+    }
+    if own.raft_id == 0 && hello.purpose != Purpose::Request {
+        return Err(Refusal::new(
+            RefusalCode::Closed,
+            "it is starting and takes no part in the cluster yet",
+        ));
     }
     if let Purpose::Lane(_) = hello.purpose
         && let Some(at) = shared.another(hello.who.raft_id, hello.instance)

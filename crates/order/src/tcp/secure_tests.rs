@@ -589,6 +589,38 @@ async fn an_encrypted_link_whose_other_end_stops_is_said_to_have_ended() {
     assert!(!said(&seen, "close_notify"), "{seen:?}");
 }
 
+/// Its certificate, or the secret that it knows, may be taken from it meanwhile.
+#[tokio::test]
+async fn who_is_no_member_any_more_has_to_greet_anew() {
+    let (a, b) = (
+        node(1, &SecurityConfig::default()).0,
+        node(2, &SecurityConfig::default()).0,
+    );
+    let both = peers(&[(1, &a), (2, &b)]);
+    a.set_peers(both.clone());
+    b.set_peers(both);
+    let lanes = |n: &TcpNetwork| {
+        n.shared
+            .inbound
+            .lock()
+            .lanes
+            .keys()
+            .copied()
+            .collect::<Vec<_>>()
+    };
+    until("both hear each other", || {
+        lanes(&a).len() == 3 && lanes(&b).len() == 3
+    })
+    .await;
+    let before: Vec<u64> = a.shared.inbound.lock().conns.keys().copied().collect();
+    a.set_peers(peers(&[(1, &a)]));
+    until("it is there on connections that it has made since", || {
+        let inbound = a.shared.inbound.lock();
+        inbound.lanes.len() == 3 && before.iter().all(|id| !inbound.conns.contains_key(id))
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn each_wrong_certificate_has_its_words_at_both_ends() {
     let (a, seen, _) = node(1, &tls(files("node")));
@@ -728,25 +760,38 @@ async fn who_is_not_on_the_list_is_refused_without_a_word_about_the_node() {
     let e = r.unwrap_err().to_string();
     assert!(e.contains("it does not take nodes from there"), "{e}");
     assert!(said(&seen, "this node does not take nodes from there"));
-    let mut s = TcpStream::connect(&at).unwrap();
-    s.write_all(&hello()).unwrap();
-    let heard = tokio::task::spawn_blocking(move || {
-        let mut all = Vec::new();
-        let mut buf = [0; 4096];
-        let from = Instant::now();
-        s.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-        while from.elapsed() < SOON
-            && let Ok(n @ 1..) = s.read(&mut buf)
-        {
-            all.extend_from_slice(&buf[..n]);
-        }
-        all
-    })
-    .await
-    .unwrap();
-    let mut buf = bytes::BytesMut::from(&heard[..]);
-    let body = read_greeting(&mut buf).unwrap().unwrap();
-    assert_eq!(HelloAnswer::decode(body).unwrap().who, Identity::default());
+    // Any other fault is looked at later: what is said of that says who this is.
+    let other = Identity {
+        cluster: "other".to_owned(),
+        ..identity(0)
+    };
+    let greets = |purpose, who| Hello::new(purpose, who).encode().to_vec();
+    for hello in [
+        hello(),
+        greets(Purpose::Request, other),
+        greets(Purpose::Lane(Lane::Raft), identity(1)),
+    ] {
+        let mut s = TcpStream::connect(&at).unwrap();
+        s.write_all(&hello).unwrap();
+        let heard = tokio::task::spawn_blocking(move || {
+            let mut all = Vec::new();
+            let mut buf = [0; 4096];
+            let from = Instant::now();
+            s.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+            while from.elapsed() < SOON
+                && let Ok(n @ 1..) = s.read(&mut buf)
+            {
+                all.extend_from_slice(&buf[..n]);
+            }
+            all
+        })
+        .await
+        .unwrap();
+        let mut buf = bytes::BytesMut::from(&heard[..]);
+        let body = read_greeting(&mut buf).unwrap().unwrap();
+        let answer = HelloAnswer::decode(body).unwrap();
+        assert_eq!((answer.who, answer.instance), (Identity::default(), 0));
+    }
 }
 
 #[test]
