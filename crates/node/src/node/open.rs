@@ -627,7 +627,7 @@ mod tests {
                 node_address: "10.0.0.1".into(),
                 data_dir: data.to_string_lossy().into_owned(),
             });
-            options.parse_init(&text).expect("right options");
+            let _ = options.parse_init(&text).expect("right options");
             let refused = refuse_below(options.settings(), &data);
             refused.err().map(|e| e.to_string())
         };
