@@ -335,7 +335,7 @@ fn copies(small: &SmallState, name: &str) -> Option<String> {
 fn checkpoint(content: &bytes::Bytes) -> Result<String, String> {
     let found = show::checkpoint(content.clone()).map_err(|e| e.to_string())?;
     let mut book = LogBook::new();
-    book.start_at(&found, &std::env::temp_dir())?;
+    book.start_at(&found)?;
     let names: Vec<String> = book.members().into_iter().map(|m| m.0).collect();
     let position = book.position().map(|p| p.to_string()).unwrap_or_default();
     Ok(format!(
@@ -522,9 +522,7 @@ impl Course<'_> {
         let before = checkpoints.iter().find(|c| c.index + 1 == index);
         if let Some(Saved { found: Ok(c), .. }) = before {
             // It was read before, so it can be read again.
-            self.book
-                .start_at(c, &std::env::temp_dir())
-                .map_err(Stop::Bad)?;
+            self.book.start_at(c).map_err(Stop::Bad)?;
             self.first_seqno = self.book.position().map(|p| p.seqno);
             return Ok(());
         }

@@ -238,8 +238,44 @@ fn create(dir: &Path, args: &Args) -> Result<Cluster> {
     if args.witness {
         spec.witness = Some(std::env::current_exe().unwrap_or_else(|_| "dromon".into()));
     }
+    let (_, options) = split_settings(&args.settings)?;
+    if let Some(words) = not_theirs(&provider, &options.unwrap_or_default()) {
+        return Err(SandboxError::BadRequest(words));
+    }
     spec.settings = with_binlog(args.settings.clone());
     Cluster::create(&spec)
+}
+
+/// What is to be done before another library than ours gets these options: with one that is only ours it does not start.
+fn not_theirs(provider: &Path, options: &str) -> Option<String> {
+    if is_ours(provider) {
+        return None;
+    }
+    // A separator in a value has a backslash before it.
+    let mut rest = options;
+    let mut parts = Vec::new();
+    while let Some(at) = rest
+        .match_indices(';')
+        .map(|(at, _)| at)
+        .find(|at| !rest[..*at].ends_with('\\'))
+    {
+        parts.push(rest[..at].trim());
+        rest = &rest[at + 1..];
+    }
+    parts.push(rest.trim());
+    let (ours, others): (Vec<&str>, Vec<&str>) = parts
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .partition(|part| part.to_lowercase().starts_with("dromon."));
+    (!ours.is_empty()).then(|| {
+        format!(
+            "{} is not Dromon's library and would refuse to start with options that only Dromon has: {}. Nothing was changed. \
+             Give its options without them: -- 'wsrep_provider_options={}'",
+            provider.display(),
+            ours.join(";"),
+            others.join(";")
+        )
+    })
 }
 
 /// A stopped cluster keeps its nodes, ports and data, and what encrypts it;
@@ -278,6 +314,16 @@ fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
         ),
         None => None,
     };
+    let before = match args.reset_settings {
+        true => "",
+        false => &found.provider_options,
+    };
+    if let Some(words) = not_theirs(
+        provider.as_deref().unwrap_or(&found.provider),
+        options.as_deref().unwrap_or(before),
+    ) {
+        return Err(SandboxError::BadRequest(words));
+    }
     if let Some(provider) = &provider {
         if found.witness.is_some() && !is_ours(provider) {
             return Err(SandboxError::BadRequest(format!(
@@ -754,8 +800,46 @@ mod tests {
         assert!(record.settings.iter().all(|s| s.name != "sql_mode"));
         up(&[]).expect("with ours it goes on");
         stopped_at("7");
-        up(&["--provider", peer]).expect("it was stopped cleanly");
+        // What was given by hand and only ours knows would keep the other one from starting.
+        let both =
+            "wsrep_provider_options=gcs.fc_limit=7; dromon.slow_node=quarantine;x=a\\;dromon.y";
+        up(&["--", both]).expect("ours knows it");
+        let why = up(&["--provider", peer]).expect_err("the other does not");
+        let told = [
+            "only Dromon has: dromon.slow_node=quarantine. Nothing",
+            "-- 'wsrep_provider_options=gcs.fc_limit=7;x=a\\;dromon.y'",
+        ];
+        assert!(told.iter().all(|words| why.contains(words)), "{why}");
+        assert!(found().record().is_dromon(), "nothing was changed");
+        let plain = "wsrep_provider_options=gcs.fc_limit=7";
+        up(&["--provider", peer, "--", plain]).expect("it was stopped cleanly");
         assert!(!found().record().is_dromon());
+        assert!(up(&["--", both]).is_err(), "nor does it later");
+    }
+
+    #[test]
+    fn settings_dropped_and_new_clusters_are_looked_at_for_options_of_ours_too() {
+        let dir = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
+        let peer = dir.path().join("libgalera_smm.so");
+        fs::write(&peer, "").expect("written");
+        let peer = peer.to_str().expect("text");
+        let cluster = cluster(dir.path());
+        let given =
+            |record: &mut ClusterRecord| record.provider_options = "dromon.gather=off".into();
+        cluster.change_settings(given).expect("recorded");
+        let dropped = args(&["--provider", peer, "--reset-settings"]);
+        let record = reuse(cluster, &dropped).expect("it is dropped").record();
+        assert!(!record.is_dromon() && record.provider_options.is_empty());
+        let new = args(&[
+            "--provider",
+            peer,
+            "--",
+            "wsrep_provider_options=dromon.gather=off",
+        ]);
+        let why = create(&dir.path().join("n"), &new).map(|_| ());
+        let why = why.expect_err("it would not start").to_string();
+        assert!(why.contains("only Dromon has: dromon.gather=off."), "{why}");
+        assert!(!dir.path().join("n").exists());
     }
 
     #[test]

@@ -261,6 +261,29 @@ fn it_says_what_is_in_a_log_while_its_node_runs_and_after() {
     }
 }
 
+/// A disk that is full is often why somebody looks: the program writes nowhere.
+#[test]
+fn a_large_payload_needs_no_room() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path();
+    let mut node = Node::found(dir);
+    node.write(1, 1, b"large", 5 << 20);
+    node.order.stop();
+    let nowhere = dir.join("nowhere");
+    for more in [&[][..], &["--verify"]] {
+        let args = [&["log", "show", text(dir)], more].concat();
+        let shown = Running::start_with(Path::new("."), &args, &[("TMPDIR", text(&nowhere))]);
+        let (code, out, err) = shown.ended(LIMIT);
+        assert_eq!(code, 0, "{out}{err}");
+        assert!(out.contains(", intact; closed cleanly"), "{out}");
+        if more.is_empty() {
+            assert!(
+                out.contains("1 key, 5242880 bytes of data") && out.contains("\n# last entry: ")
+            );
+        }
+    }
+}
+
 #[test]
 fn ranges_and_objects() {
     let dir = tempfile::tempdir().expect("a directory");

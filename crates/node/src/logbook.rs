@@ -5,9 +5,10 @@
 //! one, entries are only taken apart. Nothing here says whether an entry is committed:
 //! the newest ones of a log may not be, and another leader may replace them.
 
+mod counted;
+
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
 
 use dromon_certify::Verdict;
 use dromon_order::{Checkpoint, Committed, CommittedBody, LogId, Part, RawMessage};
@@ -15,8 +16,10 @@ use dromon_writeset::{Head, Seqno, Uuid};
 
 use crate::cluster::{ChunkPart, ClusterState, ClusterView, Event};
 use crate::messages::{Control, Need, Position, decode, kind};
-use crate::spool::{PieceFiles, SPOOL_ABOVE, Spooler, read_whole};
+use crate::spool::SPOOL_ABOVE;
 use crate::votes::NOBODY;
+
+use counted::Counted;
 
 /// One entry, explained.
 #[derive(Clone, Debug)]
@@ -176,14 +179,13 @@ impl LogBook {
     }
 
     /// Goes on from `checkpoint`: the next entry is the one behind it. Payloads of more
-    /// than 4 MiB that come in pieces are collected in files in `spool`.
+    /// than 4 MiB that come in pieces are only counted and summed, not kept.
     ///
     /// An error is a sentence: the checkpoint's content is damaged or of another version.
-    pub fn start_at(&mut self, checkpoint: &Checkpoint, spool: &Path) -> Result<(), String> {
+    pub fn start_at(&mut self, checkpoint: &Checkpoint) -> Result<(), String> {
         let mut state = ClusterState::decode(&checkpoint.sequencer, &checkpoint.node)
             .map_err(|e| e.to_string())?;
-        let spooler = Spooler::new(spool, read_whole());
-        state.set_piece_store(Box::new(PieceFiles::new(spooler)), SPOOL_ABOVE as u64);
+        state.set_piece_store(Box::new(Counted::default()), SPOOL_ABOVE as u64);
         self.state = Some(state);
         self.learn_names();
         Ok(())

@@ -605,6 +605,61 @@ mod tests {
         assert_eq!(said, QUICK_START);
     }
 
+    /// What a unit and its drop-in come to: a list that is emptied begins anew.
+    fn lines_of<'a>(unit: &[&'a str], name: &str) -> Vec<&'a str> {
+        let values = unit
+            .iter()
+            .filter_map(|l| l.strip_prefix(name)?.strip_prefix('='));
+        values.fold(Vec::new(), |mut list, value| {
+            match value {
+                "" => list.clear(),
+                value => list.push(value),
+            }
+            list
+        })
+    }
+
+    #[test]
+    fn the_drop_in_of_the_documentation_leaves_no_units_question() {
+        let page = include_str!("../../../docs/first-cluster.md");
+        let at = page.find("/etc/systemd/system/mariadb.service.d/dromon.conf");
+        let lines = page[at.expect("it is named")..].lines().skip(1);
+        let lines = lines.skip_while(|l| !l.starts_with("    "));
+        let drop_in: Vec<&str> = lines
+            .take_while(|l| l.starts_with("    "))
+            .map(str::trim)
+            .collect();
+        let founds = "$_WSREP_NEW_CLUSTER";
+        let ask = "/bin/sh -c \"VAR=`/usr/bin/galera_recovery`\"";
+        let before = format!("ExecStartPre={ask}");
+        let within = format!("ExecStart={ask}");
+        // The two shapes that packages of 10.11 have: asked before, and asked by the line itself.
+        for own in [
+            &[
+                "ExecStartPre=/usr/bin/install -m 755 -o mysql -g root -d /var/run/mysqld",
+                &before,
+                "ExecStart=/usr/sbin/mariadbd $MYSQLD_OPTS",
+            ][..],
+            &[&within],
+        ] {
+            let unit = [own, &drop_in].concat();
+            let pre = lines_of(&unit, "ExecStartPre");
+            let start = lines_of(&unit, "ExecStart");
+            assert!(
+                pre.iter()
+                    .chain(&start)
+                    .all(|l| !l.contains("galera_recovery")),
+                "{pre:?} {start:?}"
+            );
+            assert_eq!(pre.len(), 1);
+            assert!(pre[0].starts_with("+/usr/bin/install ") && pre[0].ends_with("/run/mysqld"));
+            assert_eq!(start.len(), 1, "a service of this kind has one");
+            assert!(start[0].contains("exec /usr/sbin/mariadbd") && start[0].contains(founds));
+        }
+        let readme = include_str!("../../../README.md");
+        assert!(readme.contains("the drop-in of [docs/first-cluster.md]"));
+    }
+
     #[test]
     fn my_cnf_keeps_to_loopback_and_lets_the_callers_settings_win() {
         let mut cluster = sample();

@@ -306,6 +306,13 @@ mod tests {
         let state = Path::new("/var/lib").join(value("StateDirectory="));
         assert_eq!(state, Path::new(DEFAULT_DIR));
         assert_eq!(value("ExecReload="), "/bin/kill -HUP $MAINPID");
+        // What is done by hand leaves nothing that the service cannot read.
+        let by_hand = block(page, "If A never comes back").join("\n");
+        let forced = format!("runuser -u {user} -- {start} --force-primary");
+        let said = format!("systemctl stop dromon-witness\n{forced}");
+        assert_eq!(by_hand.trim(), said);
+        let back = block(page, "**Once B is `Synced`**").join("\n");
+        assert_eq!(back.trim(), "systemctl start dromon-witness");
     }
 
     #[test]

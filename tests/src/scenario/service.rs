@@ -204,8 +204,9 @@ impl Unit {
 
     fn parse(text: &str) -> anyhow::Result<Self> {
         let text = text.replace("\\\n", " ");
+        // The last one counts, as for systemd: a drop-in empties a list before it fills it anew.
         let value = |name: &str| {
-            let mut lines = text.lines();
+            let mut lines = text.lines().rev();
             lines.find_map(|l| l.trim().strip_prefix(name)?.strip_prefix('='))
         };
         ensure!(
@@ -213,6 +214,10 @@ impl Unit {
             "the unit is not Type=notify"
         );
         let line = value("ExecStart").context("no ExecStart")?;
+        ensure!(
+            !value("ExecStartPre").is_some_and(|l| l.contains("galera_recovery")),
+            "the unit runs galera_recovery before ExecStart, a shape that this test does not know"
+        );
         let script = line
             .strip_prefix("/bin/sh -c \"")
             .and_then(|l| l.trim_end().strip_suffix('"'));
@@ -422,8 +427,19 @@ mod tests {
             text.replace("notify", "simple"),
             text.replace("/bin/sh -c ", "/usr/sbin/mariadbd "),
             text.replace("galera_recovery", "true"),
+            format!("{text}ExecStartPre=/bin/sh -c \"VAR=`/usr/bin/galera_recovery`\"\n"),
         ] {
             assert!(Unit::parse(&other).is_err(), "{other}");
         }
+        // With a drop-in behind it: what is emptied there does not count.
+        let emptied =
+            "[Service]\nExecStartPre=\nExecStartPre=+/usr/bin/install -d /x\nExecStart=\n";
+        let line =
+            "ExecStart=/bin/sh -c \"VAR=`/usr/bin/galera_recovery`; x $_WSREP_NEW_CLUSTER\"\n";
+        let other = Unit::parse(&format!("{text}{emptied}{line}")).expect("a unit");
+        assert_eq!(
+            other.script,
+            "VAR=`/usr/bin/galera_recovery`; x $_WSREP_NEW_CLUSTER"
+        );
     }
 }

@@ -21,8 +21,7 @@ fn book() -> LogBook {
         node,
     };
     let mut book = LogBook::new();
-    book.start_at(&checkpoint, &std::env::temp_dir())
-        .expect("it was just encoded");
+    book.start_at(&checkpoint).expect("it was just encoded");
     book
 }
 
@@ -69,6 +68,10 @@ fn join() -> Bytes {
 }
 
 fn write_set() -> Bytes {
+    write_set_of(0, b"data")
+}
+
+fn write_set_of(chunk: u8, payload: &[u8]) -> Bytes {
     let mut keys = KeyCollector::new();
     keys.add(&[b"d", b"t", b"row"], KeyType::Update)
         .expect("a key");
@@ -79,9 +82,9 @@ fn write_set() -> Bytes {
         conn_id: 8,
         last_seen: 11,
         prev_fragment: -1,
-        chunk: 0,
+        chunk,
     };
-    dromon_writeset::encode(&header, &keys, b"data")
+    dromon_writeset::encode(&header, &keys, payload)
 }
 
 #[test]
@@ -144,4 +147,54 @@ fn without_a_state_entries_are_taken_apart_and_no_more() {
     let (place, e) = entry(10, 8, 77, Part::Whole, Bytes::new());
     let line = book.entry(place, 1, &e);
     assert!(line.damage.is_some_and(|why| why.contains("kind 77")));
+}
+
+/// Whether they may be cut into chunks or not, and of what is no write set, too.
+#[test]
+fn of_large_payloads_nothing_is_kept_and_damage_is_found() {
+    let payload = vec![0x5a; SPOOL_ABOVE + 300_000];
+    let mut damaged = write_set_of(0, &payload).to_vec();
+    *damaged.last_mut().expect("bytes") ^= 1;
+    let other = vec![0xff; SPOOL_ABOVE + 300_000];
+    for (body, kind, damage) in [
+        (write_set_of(0, &payload), kind::WRITE_SET, None),
+        (write_set_of(22, &payload), kind::WRITE_SET, None),
+        (damaged.into(), kind::WRITE_SET, Some("checksum")),
+        (other.clone().into(), kind::WRITE_SET, Some("a write set")),
+        (other.into(), kind::CONTROL, Some("a control message")),
+    ] {
+        let mut book = book();
+        let (place, first) = entry(1, 1, kind::CONTROL, Part::Whole, join());
+        book.entry(place, 1, &first);
+        let n = body.len().div_ceil(65_536) as u32;
+        let mut line = None;
+        for (i, piece) in body.chunks(65_536).enumerate() {
+            let (index, part) = (
+                2 + i as u64,
+                Part::Piece {
+                    stream: 1,
+                    i: i as u32,
+                    n,
+                },
+            );
+            let (place, e) = entry(index, index, kind, part, Bytes::copy_from_slice(piece));
+            line = Some(book.entry(place, piece.len() as u64, &e));
+        }
+        let line = line.expect("there were some");
+        match damage {
+            Some(words) => {
+                let why = line.damage.unwrap_or_default();
+                assert!(why.contains(words), "{words}: {why}");
+            }
+            None => {
+                let text = line.what.to_string();
+                let size = format!("1 key, {} bytes of data", payload.len());
+                assert_eq!((line.damage, line.seqno), (None, Some(12)), "{text}");
+                assert!(
+                    text.contains(&size) && text.ends_with(&format!("in {n} pieces")),
+                    "{text}"
+                );
+            }
+        }
+    }
 }

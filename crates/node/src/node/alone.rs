@@ -449,7 +449,9 @@ impl Node {
                 named(own),
                 match self.knows_as_witness(&r.addr) {
                     true =>
-                        "It is a witness: stop it and start it with --force-primary; this node joins it by itself",
+                        "It is a witness: stop its service and start it by hand with --force-primary, as the user that its service \
+                         has (what root writes the service cannot read); this node joins it by itself. When this node is Synced, \
+                         end it there and start the service again",
                     false => "Set it there",
                 }
             );

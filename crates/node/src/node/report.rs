@@ -18,7 +18,7 @@ use crate::flow::FlowStats;
 use crate::messages::Progress;
 use crate::options::Durability;
 use crate::status::{
-    Latency, LocalState, QueueFigures, Snapshot, StatusValue, StatusVar, WindowFigures,
+    Latency, LocalState, QueueFigures, Snapshot, StatusValue, StatusVar, WindowFigures, alarms,
 };
 
 fn mean(sum: u64, n: u64) -> f64 {
@@ -308,7 +308,7 @@ impl Node {
         let under_way = lock(&self.pending).sent.len();
         let slow = lock(&self.own_slow).slow().next().is_some();
         let durability_differs = lock(&self.durabilities).differing().join(",");
-        vec![
+        let mut all = vec![
             ("dromon_memory".into(), StatusValue::Int(memory.0 as i64)),
             (
                 "dromon_under_way".into(),
@@ -416,6 +416,9 @@ impl Node {
                 "dromon_recv_in_files".into(),
                 StatusValue::Int(queue.away as i64),
             ),
-        ]
+        ];
+        let alarms = StatusValue::Int(alarms(&all));
+        all.push(("dromon_alarms".into(), alarms));
+        all
     }
 }

@@ -14,6 +14,28 @@ use dromon_writeset::{Seqno, Uuid};
 
 pub use meters::{LatencyStat, Mean, PausedTime, QueueStat, Rate, WindowStat};
 
+/// Variables that a monitor is to watch, and what they are while all is well. The size of the log is
+/// watched too, but what is too much of it only the disk knows.
+const WATCHED: [(&str, &str); 8] = [
+    ("dromon_state_differs", ""),
+    ("dromon_log_held", ""),
+    ("dromon_quarantined", ""),
+    ("dromon_slow", "false"),
+    ("dromon_durability_differs", ""),
+    ("dromon_other_primary", ""),
+    ("dromon_binary_log", "true"),
+    ("dromon_stays_out", ""),
+];
+
+/// How many of those among `vars` are not well: one number, as many exporters drop every text.
+pub fn alarms(vars: &[(Cow<'static, str>, StatusValue)]) -> i64 {
+    let is_alarm = |(name, value): &&(Cow<'static, str>, StatusValue)| {
+        let watched = WATCHED.iter().find(|(watched, _)| watched == name);
+        watched.is_some_and(|(_, well)| *value != StatusValue::Str((*well).into()))
+    };
+    vars.iter().filter(is_alarm).count() as i64
+}
+
 /// One status variable, without the `wsrep_` in front.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StatusVar {
@@ -488,6 +510,48 @@ mod tests {
         let last = vars.last().expect("not empty");
         assert_eq!(last.name, "dromon_voters");
         assert_eq!(last.value, StatusValue::Int(3));
+    }
+
+    /// All that the page tells monitors to watch, but for the size of the log.
+    #[test]
+    fn what_a_monitor_watches_is_counted_in_one_number() {
+        let page = include_str!("../../../../docs/status.md");
+        let table = page.split("| all is well if it is |").nth(1);
+        let rows = table.expect("a table").lines().skip(2);
+        let rows = rows.take_while(|line| line.starts_with('|'));
+        let cells: Vec<(&str, &str)> = rows
+            .map(|row| {
+                let cells: Vec<&str> = row.split('|').map(|c| c.trim().trim_matches('`')).collect();
+                (cells[1].strip_prefix("wsrep_").expect("ours"), cells[2])
+            })
+            .filter(|(name, _)| !matches!(*name, "dromon_alarms" | "dromon_log_bytes"))
+            .collect();
+        let said = WATCHED.map(|(name, well)| (name, if well.is_empty() { "empty" } else { well }));
+        assert_eq!(cells, said);
+
+        let text = |t: &str| StatusValue::Str(t.into());
+        let mut vars: Vec<(Cow<'static, str>, StatusValue)> = vec![
+            ("dromon_waiting_for".into(), text("db2")),
+            ("dromon_log_bytes".into(), StatusValue::Int(7)),
+        ];
+        vars.extend(WATCHED.map(|(name, well)| (name.into(), text(well))));
+        assert_eq!(alarms(&vars), 0);
+        for (n, bad) in [
+            "db3",
+            "sync failed",
+            "db2",
+            "true",
+            "db3",
+            "10.0.0.2:4567",
+            "false",
+            "it",
+        ]
+        .iter()
+        .enumerate()
+        {
+            vars[2 + n].1 = text(bad);
+            assert_eq!(alarms(&vars), 1 + n as i64, "{}", vars[2 + n].0);
+        }
     }
 
     #[test]

@@ -494,6 +494,9 @@ fn in_quarantine_nobody_waits_for_the_slow_one_until_it_has_caught_up() {
     let options = QUARANTINE.replace("log_max=2000", "log_max=1G");
     run(3, &options, LIMIT, |world| {
         let slow = world.db(3);
+        // For a monitor that reads numbers only.
+        let alarms = |n| world.db(n).count("dromon_alarms");
+        let well = alarms(3);
         slow.holds.close(Point::ApplyStart);
         let (_, thread) = writer(&world.db(1), 200);
         world.stopped_by(&slow);
@@ -503,10 +506,14 @@ fn in_quarantine_nobody_waits_for_the_slow_one_until_it_has_caught_up() {
         assert!(!active(&world.db(1)));
         world.until("it knows itself", || slow.stat("dromon_slow") == "true");
         assert_eq!(world.db(1).stat("dromon_slow"), "false");
+        assert!(alarms(3) > well && alarms(1) > well);
         assert!(slow.count("local_recv_queue") > 100, "it is far behind");
         slow.holds.open(Point::ApplyStart);
         world.until("it counts again", || {
             world.db(1).stat("dromon_quarantined").is_empty() && slow.stat("dromon_slow") == "false"
+        });
+        world.until("no alarm is left", || {
+            alarms(3) == well && alarms(1) == well
         });
         world.settle();
     });

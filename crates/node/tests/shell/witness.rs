@@ -443,6 +443,35 @@ fn the_last_log_goes_on_if_an_operator_says_so() {
     });
 }
 
+/// What it does when it is forced must not keep its service from starting afterwards.
+#[test]
+fn who_has_less_than_a_witness_is_told_how_it_goes_on() {
+    run(2, QUICK, LIMIT, |world| {
+        two_and_a_witness(world);
+        let (one, two) = (world.db(1), world.db(2));
+        world.net.cut(&addrs(&[1]), &addrs(&[2, W]));
+        world.until("the others drop it, and its vote", || {
+            two.size() == 2
+                && two.stat("dromon_voters") == "2"
+                && world.net.voters_settled(&two.addr)
+        });
+        world.until("it is acknowledged", || two.set(row(5), 7).is_committed());
+        world.crash(2);
+        let witness = world.witness(W);
+        world.until("nobody is primary", || !witness.is_primary());
+        world.net.heal();
+        let refused = one.node().set_options("pc.bootstrap=yes");
+        let why = refused.expect_err("the witness has more");
+        for words in [
+            "has more of the log",
+            "It is a witness: stop its service and start it by hand with --force-primary, as the user that its service has",
+            "When this node is Synced, end it there and start the service again",
+        ] {
+            assert!(why.contains(words), "{why}");
+        }
+    });
+}
+
 #[test]
 fn it_cannot_found_a_cluster() {
     run(1, PATIENT, LIMIT, |world| {
