@@ -242,10 +242,12 @@ impl Marks {
 
     /// The node runs again: it does not stand where it stopped any more.
     pub fn runs(&mut self) -> io::Result<()> {
-        self.file()?;
+        // So that it is there when a statement comes, which tries again.
+        let kept = self.file().map(drop);
         if self.stopped.is_none() {
             return Ok(());
         }
+        kept?;
         let (mark, exchanged) = (self.newest, self.exchanged);
         let data = exchanged.unwrap_or_else(|| data_of(&self.data_dir));
         // Both slots: a flipped bit must not bring the stop back.

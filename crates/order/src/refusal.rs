@@ -89,6 +89,14 @@ impl Refusal {
         )
     }
 
+    /// They differ, and nothing is told.
+    pub fn other_cluster() -> Self {
+        Refusal::new(
+            RefusalCode::WrongCluster,
+            "it is of another cluster (wsrep_cluster_name)",
+        )
+    }
+
     /// No version is spoken by both.
     pub fn no_common_version(own: (u16, u16), theirs: (u16, u16)) -> Self {
         Refusal::new(

@@ -62,14 +62,20 @@ const NO_DATA: GraState = GraState {
 /// data directory itself under a name of ours they leave alone.
 fn refuse_below(settings: &Settings, data_dir: &Path) -> Result<(), OpenError> {
     let real = |dir: &Path| dir.canonicalize().unwrap_or_else(|_| dir.to_path_buf());
+    // A link below it goes as a directory does.
+    let named = |dir: &Path| match (dir.parent(), dir.file_name()) {
+        (Some(parent), Some(name)) => real(parent).join(name),
+        _ => dir.to_path_buf(),
+    };
     let data = real(data_dir);
     let options = [
         ("base_dir", &settings.base_dir, "the state files"),
         ("gcache.dir", &settings.log_dir, "the log"),
     ];
     for (option, dir, what) in options {
-        let dir = real(dir);
-        if dir != data && dir.starts_with(&data) {
+        let (name, dir) = (named(dir), real(dir));
+        let below = |dir: &Path| dir != data && dir.starts_with(&data);
+        if below(&dir) || below(&name) && dir != data {
             return Err(OpenError::State(format!(
                 "{option} is {}, a directory below the data directory {}. A full copy (SST) empties such \
                  directories, or puts the donor's in their place, and {what} of this node would be lost while it \
@@ -620,8 +626,10 @@ mod tests {
         for dir in [&below, &beside] {
             std::fs::create_dir_all(dir).expect("a directory");
         }
-        let link = dir.path().join("link");
-        std::os::unix::fs::symlink(&below, &link).expect("a link");
+        let (link, inside) = (dir.path().join("link"), data.join("inside"));
+        for (link, to) in [(&link, &below), (&inside, &beside)] {
+            std::os::unix::fs::symlink(to, link).expect("a link");
+        }
         let refused = |text: String| {
             let mut options = Options::new(options::Env {
                 node_address: "10.0.0.1".into(),
@@ -638,6 +646,7 @@ mod tests {
         for (option, dir) in [
             ("gcache.dir", &below),
             ("gcache.dir", &link),
+            ("gcache.dir", &inside),
             ("base_dir", &below),
         ] {
             let why =

@@ -361,7 +361,7 @@ table! {
     "pc.wait_restored_prim_timeout": Span(0), Is("PT0S"), Connect, IfSet, No, RO, Ignored:
         "a node whose log names other voters waits for a majority of the logs without limit, or for pc.wait_prim_timeout if that is set";
     "pc.weight": Int(0, 255), Is("1"), Any, Always, Listed::Int, RW, Mapped:
-        "if one of three or more members weighs more than all others together, it alone votes; a member of weight 0 has no vote while others of more have one; else each has one vote, and of two halves the heavier one goes on by itself";
+        "if one of three or more members weighs more than all others together, it alone votes; a member of weight 0 has no vote while others of more have one; else each has one vote, and of two that vote the heavier one goes on without the other";
     "protonet.backend": Text, Is("asio"), Load, Always, Str, RO_OLD, Ignored:
         "there is only one network layer";
     "protonet.version": Int(0, BIG), Is("0"), Load, Always, Str, RO_OLD, Ignored:

@@ -46,7 +46,7 @@ fn chunks(db: &Db) -> Vec<Entry> {
         .collect()
 }
 
-/// Everybody has heard of everybody, as each second: before that nobody is waited for.
+/// Everybody has heard of everybody: before that nobody is waited for.
 fn heard() {
     std::thread::sleep(Duration::from_millis(1_200));
 }

@@ -146,20 +146,23 @@ async fn serve(shared: &Arc<Shared>, id: u64, stream: Socket, from: SocketAddr) 
         Purpose::Request => Some(shared.asking.try_acquire()),
         Purpose::Lane(_) => None,
     };
-    let verdict = match &asking {
-        Some(Err(_)) => Err(Refusal::new(
-            RefusalCode::Busy,
-            "it is answering too many questions just now; try again",
-        )),
-        _ => judge(shared, who, &hello, from.ip()).await,
+    let (verdict, admitted) = match &asking {
+        Some(Err(_)) => {
+            let why = "it is answering too many questions just now; try again";
+            (Err(Refusal::new(RefusalCode::Busy, why)), false)
+        }
+        _ => match admit(shared, &hello, from.ip()).await {
+            Ok(()) => (judge(shared, who, &hello), true),
+            // That this is another cluster counts more, and its name is not told.
+            Err(_) if hello.who.cluster != who.cluster => (Err(Refusal::other_cluster()), false),
+            Err(refusal) => (Err(refusal), false),
+        },
     };
     let refused = verdict.clone().err();
     // Who is not on the list, or was not looked for there, learns nothing about this node.
-    let (who, instance) = match &verdict {
-        Err(r) if matches!(r.code, RefusalCode::NotAllowed | RefusalCode::Busy) => {
-            (Identity::default(), 0)
-        }
-        _ => (who.clone(), shared.instance),
+    let (who, instance) = match admitted {
+        true => (who.clone(), shared.instance),
+        false => (Identity::default(), 0),
     };
     let answer = HelloAnswer {
         versions: (VERSION_MIN, VERSION_MAX),
@@ -223,35 +226,36 @@ fn turned_away(addr: String, turned: Turned) -> Option<TransportEvent> {
     })
 }
 
+/// Asks the server's allowlist; before anything else, as any other refusal says who this is.
+async fn admit(shared: &Shared, hello: &Hello, ip: IpAddr) -> Result<(), Refusal> {
+    let Some(admit) = shared.config.admit.clone() else {
+        return Ok(());
+    };
+    // It may read tables: not on the thread that keeps the cluster alive.
+    let hello = hello.clone();
+    let ip = ip.to_canonical();
+    let admitting = shared.admitting.clone();
+    let look = async {
+        let turn = admitting.acquire_owned().await;
+        let look = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            admit(&hello, ip)
+        });
+        look.await.ok()
+    };
+    // The answer has to come while the other end still waits for it.
+    let limit = shared.config.greet_timeout * 2 / 3;
+    let looked = timeout(limit, look).await.ok().flatten();
+    looked.unwrap_or_else(|| {
+        Err(Refusal::new(
+            RefusalCode::Busy,
+            "it could not check who connects; try again",
+        ))
+    })
+}
+
 /// Lets in or says why not.
-async fn judge(shared: &Shared, own: &Identity, hello: &Hello, ip: IpAddr) -> Result<u16, Refusal> {
-    // First: any other refusal says who this is.
-    if let Some(admit) = shared.config.admit.clone() {
-        // It may read tables: not on the thread that keeps the cluster alive.
-        let hello = hello.clone();
-        let ip = ip.to_canonical();
-        let admitting = shared.admitting.clone();
-        let look = async {
-            let turn = admitting.acquire_owned().await;
-            let look = tokio::task::spawn_blocking(move || {
-                let _turn = turn;
-                admit(&hello, ip)
-            });
-            look.await.ok()
-        };
-        // The answer has to come while the other end still waits for it.
-        let limit = shared.config.greet_timeout * 2 / 3;
-        timeout(limit, look)
-            .await
-            .ok()
-            .flatten()
-            .unwrap_or_else(|| {
-                Err(Refusal::new(
-                    RefusalCode::Busy,
-                    "it could not check who connects; try again",
-                ))
-            })?;
-    }
+fn judge(shared: &Shared, own: &Identity, hello: &Hello) -> Result<u16, Refusal> {
     let version = hello
         .common_version(VERSION_MIN, VERSION_MAX)
         .ok_or_else(|| {

@@ -766,10 +766,13 @@ async fn who_is_not_on_the_list_is_refused_without_a_word_about_the_node() {
         ..identity(0)
     };
     let greets = |purpose, who| Hello::new(purpose, who).encode().to_vec();
-    for hello in [
-        hello(),
-        greets(Purpose::Request, other),
-        greets(Purpose::Lane(Lane::Raft), identity(1)),
+    for (code, hello) in [
+        (RefusalCode::NotAllowed, hello()),
+        (RefusalCode::WrongCluster, greets(Purpose::Request, other)),
+        (
+            RefusalCode::NotAllowed,
+            greets(Purpose::Lane(Lane::Raft), identity(1)),
+        ),
     ] {
         let mut s = TcpStream::connect(&at).unwrap();
         s.write_all(&hello).unwrap();
@@ -791,6 +794,11 @@ async fn who_is_not_on_the_list_is_refused_without_a_word_about_the_node() {
         let body = read_greeting(&mut buf).unwrap().unwrap();
         let answer = HelloAnswer::decode(body).unwrap();
         assert_eq!((answer.who, answer.instance), (Identity::default(), 0));
+        let refusal = answer.verdict.unwrap_err();
+        assert!(
+            refusal.code == code && !refusal.text.contains("test"),
+            "{refusal:?}"
+        );
     }
 }
 

@@ -131,7 +131,7 @@ fn orders_in_the_configuration() {
              node. Give it with SET GLOBAL wsrep_provider_options",
             "Option 'pc.weight' differs here: if one of three or more members weighs more than all \
              others together, it alone votes; a member of weight 0 has no vote while others of more \
-             have one; else each has one vote, and of two halves the heavier one goes on by itself",
+             have one; else each has one vote, and of two that vote the heavier one goes on without the other",
         ]
     );
 }
