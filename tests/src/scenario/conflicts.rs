@@ -10,6 +10,7 @@ use anyhow::ensure;
 use dromon_sandbox::JoinPlan;
 
 use super::floors::Floors;
+use super::increments::Acknowledged;
 use super::{QUICK_START_MODE, ask, set_mode, set_up};
 use crate::check;
 use crate::harness::{Case, JOIN_LIMIT};
@@ -442,34 +443,43 @@ pub fn one_applier(case: &mut Case) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rows that replace one another through two unique secondary keys.
+/// Rows that replace one another through two unique secondary keys. What meets at such a key is aborted and
+/// runs again, with the counter that it took before: mostly one that only its neighbours on the node want, so
+/// that no key of another node's tells of it.
 pub fn unique_keys(case: &mut Case) -> anyhow::Result<()> {
     const ALLOWED: &[u16] = &[DEADLOCK, RECORD_CHANGED, 1062];
     const VALUES: u64 = 60;
+    /// One for each node, and some for all.
+    const COUNTERS: u64 = 3 + 3;
     set_up(
         case,
         &[
             "CREATE TABLE u (id INT PRIMARY KEY, a INT NOT NULL, b INT NOT NULL, v INT NOT NULL, UNIQUE (a), UNIQUE (b))",
+            "CREATE TABLE counted (id INT PRIMARY KEY, n BIGINT NOT NULL)",
+            &format!("INSERT INTO counted SELECT seq, 0 FROM seq_1_to_{COUNTERS}"),
         ],
     )?;
+    let acknowledged = Acknowledged::default();
     let (mut writers, mut floors) = (Vec::new(), Floors::default());
     for client in 0..9 {
         let node = client % 3;
-        let [one, upsert, two, deleted, moved] = [
+        let [one, upsert, two, deleted, moved, counted] = [
             "REPLACE",
             "ON DUPLICATE KEY UPDATE",
             "two times REPLACE",
             "DELETE",
             "UPDATE",
+            "counted",
         ]
         .map(|kind| floors.of(node, kind));
+        let acknowledged = acknowledged.clone();
         writers.push(Writer::new(&case.node(node), move |s| {
             let (id, a, b) = (
                 s.rng.below(VALUES),
                 s.rng.below(VALUES),
                 s.rng.below(VALUES),
             );
-            let (floor, sql) = match s.rng.below(10) {
+            let (floor, sql) = match s.rng.below(14) {
                 0..=4 => (&one, format!("REPLACE INTO u VALUES ({id}, {a}, {b}, 0)")),
                 5 | 6 => (
                     &upsert,
@@ -485,11 +495,44 @@ pub fn unique_keys(case: &mut Case) -> anyhow::Result<()> {
                     two.rows(rows);
                     return Ok(());
                 }
-                8 => (&deleted, format!("DELETE FROM u WHERE b = {b}")),
+                8 | 9 => (&deleted, format!("DELETE FROM u WHERE b = {b}")),
+                10 | 11 => {
+                    let counter = match s.rng.below(4) {
+                        0 => 4 + s.rng.below(3),
+                        _ => 1 + node as u64,
+                    };
+                    let unique = match s.rng.chance(50) {
+                        true => format!("UPDATE u SET a = {a} WHERE id = {id}"),
+                        false => format!("REPLACE INTO u VALUES ({id}, {a}, {b}, 3)"),
+                    };
+                    s.transaction(|s| {
+                        s.exec(&format!(
+                            "UPDATE counted SET n = n + 1 WHERE id = {counter}"
+                        ))?;
+                        s.exec(&unique)
+                    })?;
+                    acknowledged.one(counter);
+                    counted.one();
+                    return Ok(());
+                }
                 _ => (&moved, format!("UPDATE u SET a = {a} WHERE id = {id}")),
             };
             let rows = s.exec(&sql)?;
             floor.rows(rows);
+            Ok(())
+        }));
+    }
+    // Those who wait for a counter at which another one is aborted, and may be through before it runs again. They
+    // rest, as the others are to come to something beside them.
+    for node in 0..3 {
+        let (acknowledged, floor) = (acknowledged.clone(), floors.of(node, "increments"));
+        let counter = 1 + node as u64;
+        let sql = format!("UPDATE counted SET n = n + 1 WHERE id = {counter}");
+        writers.push(Writer::new(&case.node(node), move |s| {
+            s.exec(&sql)?;
+            acknowledged.one(counter);
+            floor.one();
+            thread::sleep(Duration::from_millis(50));
             Ok(())
         }));
     }
@@ -507,8 +550,9 @@ pub fn unique_keys(case: &mut Case) -> anyhow::Result<()> {
             node + 1
         );
     }
+    let counted = acknowledged.are_there(case, "SELECT id, n FROM counted", COUNTERS)?;
     floors.are_reached(case.options.seconds)?;
-    case.note(format!("{tally}; {}", floors.words()));
+    case.note(format!("{tally}; {counted} counted; {}", floors.words()));
     Ok(())
 }
 
