@@ -314,6 +314,7 @@ pub struct Tally {
     failed: Vec<(String, String)>,
     kept: Vec<PathBuf>,
     conflicts: Conflicts,
+    streams_count: bool,
     report: Report,
 }
 
@@ -325,6 +326,7 @@ impl Tally {
             failed: Vec::new(),
             kept: Vec::new(),
             conflicts: Conflicts::default(),
+            streams_count: false,
             report,
         }
     }
@@ -332,6 +334,11 @@ impl Tally {
     /// Conflicts counted so far.
     pub fn conflicts(&self) -> Conflicts {
         self.conflicts
+    }
+
+    /// Whether streams were counted: on servers that nobody started anew meanwhile, and not on the peer.
+    pub fn streams_count(&self) -> bool {
+        self.streams_count
     }
 
     /// Counts a failure that belongs to no scenario.
@@ -545,7 +552,11 @@ impl<'a> Harness<'a> {
         let (conflicts, marks) =
             before.unwrap_or_else(|| (Conflicts::default(), vec![0; used.nodes().len()]));
         let grown = Conflicts::of(&used).since(conflicts);
-        slot(self.tally).conflicts.add(grown);
+        {
+            let mut tally = slot(self.tally);
+            tally.conflicts.add(grown);
+            tally.streams_count |= shared && used.record().is_dromon();
+        }
         if grown != Conflicts::default() {
             notes.push(Note {
                 text: grown.to_string(),
