@@ -222,6 +222,27 @@ fn is_bad(line: &str) -> bool {
     BAD_WORDS.iter().any(|w| line.contains(w))
 }
 
+/// Fails if a node, or the witness, has ended by itself: the checks of what running nodes have leave it out.
+/// Whoever is stopped or killed on purpose is no longer recorded as running.
+pub fn none_gone(cluster: &Cluster) -> anyhow::Result<()> {
+    for node in cluster.nodes() {
+        ensure!(
+            node.process().is_some() || node.record().process.is_none(),
+            "{} has ended by itself: {}",
+            node.name(),
+            node.log_tail(4)
+        );
+    }
+    if let Some(witness) = cluster.witness() {
+        ensure!(
+            witness.process().is_some() || witness.record().process.is_none(),
+            "the witness has ended by itself: {}",
+            witness.log_tail(4)
+        );
+    }
+    Ok(())
+}
+
 /// Fails unless all nodes run, are usable and see one another.
 pub fn whole(cluster: &Cluster) -> anyhow::Result<()> {
     let witness = usize::from(cluster.witness().is_some());

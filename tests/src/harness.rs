@@ -243,6 +243,7 @@ impl Case {
             return Ok(());
         };
         if cluster.record().is_dromon() {
+            check::none_gone(&cluster)?;
             check::logs_clean(&cluster, &vec![0; cluster.nodes().len()], &self.expected)?;
         }
         stop(&cluster, &self.expected)?;
@@ -562,6 +563,10 @@ impl<'a> Harness<'a> {
                 text: grown.to_string(),
                 printed: false,
             });
+        }
+        // A scenario may kill the peer, or see it go; ours goes on.
+        if used.record().is_dromon() {
+            result = result.and_then(|()| check::none_gone(&used));
         }
         result = result.and_then(|()| check::logs_clean(&used, &marks, &expected));
         if result.is_err() {
