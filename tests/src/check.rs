@@ -47,6 +47,8 @@ pub struct Conflicts {
     pub bf_aborts: i64,
     /// `wsrep_local_replays`.
     pub replays: i64,
+    /// `wsrep_dromon_streamed_asked_for`; each node counts those of all.
+    pub streams: i64,
 }
 
 impl Conflicts {
@@ -59,6 +61,7 @@ impl Conflicts {
                 sum.cert_failures += number("wsrep_local_cert_failures");
                 sum.bf_aborts += number("wsrep_local_bf_aborts");
                 sum.replays += number("wsrep_local_replays");
+                sum.streams += number("wsrep_dromon_streamed_asked_for");
             }
         }
         sum
@@ -70,6 +73,7 @@ impl Conflicts {
             cert_failures: (self.cert_failures - before.cert_failures).max(0),
             bf_aborts: (self.bf_aborts - before.bf_aborts).max(0),
             replays: (self.replays - before.replays).max(0),
+            streams: (self.streams - before.streams).max(0),
         }
     }
 
@@ -78,6 +82,7 @@ impl Conflicts {
         self.cert_failures += other.cert_failures;
         self.bf_aborts += other.bf_aborts;
         self.replays += other.replays;
+        self.streams += other.streams;
     }
 }
 
@@ -87,6 +92,7 @@ impl std::fmt::Display for Conflicts {
             cert_failures,
             bf_aborts,
             replays,
+            streams: _,
         } = self;
         write!(
             f,
@@ -216,6 +222,27 @@ fn is_bad(line: &str) -> bool {
     BAD_WORDS.iter().any(|w| line.contains(w))
 }
 
+/// Fails if a node, or the witness, has ended by itself: the checks of what running nodes have leave it out.
+/// Whoever is stopped or killed on purpose is no longer recorded as running.
+pub fn none_gone(cluster: &Cluster) -> anyhow::Result<()> {
+    for node in cluster.nodes() {
+        ensure!(
+            node.process().is_some() || node.record().process.is_none(),
+            "{} has ended by itself: {}",
+            node.name(),
+            node.log_tail(4)
+        );
+    }
+    if let Some(witness) = cluster.witness() {
+        ensure!(
+            witness.process().is_some() || witness.record().process.is_none(),
+            "the witness has ended by itself: {}",
+            witness.log_tail(4)
+        );
+    }
+    Ok(())
+}
+
 /// Fails unless all nodes run, are usable and see one another.
 pub fn whole(cluster: &Cluster) -> anyhow::Result<()> {
     let witness = usize::from(cluster.witness().is_some());
@@ -256,11 +283,13 @@ mod tests {
             cert_failures: 5,
             bf_aborts: 5,
             replays: 5,
+            streams: 5,
         };
         let after = Conflicts {
             cert_failures: 9,
             bf_aborts: 5,
             replays: 1,
+            streams: 7,
         };
         let grown = after.since(before);
         assert_eq!(
@@ -268,7 +297,8 @@ mod tests {
             Conflicts {
                 cert_failures: 4,
                 bf_aborts: 0,
-                replays: 0
+                replays: 0,
+                streams: 2
             }
         );
     }

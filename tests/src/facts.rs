@@ -59,43 +59,102 @@ fn compare(db: &str, first: Side<'_>, other: Side<'_>) -> anyhow::Result<()> {
 
 fn of(node: &Node, db: &str) -> anyhow::Result<BTreeMap<String, Facts>> {
     let mut session = Session::open_within(node, db, 0, LIMIT)?;
-    let tables: Vec<(String, String)> = session.rows(&format!(
-        "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = '{db}' ORDER BY 1"
-    ))?;
-    let mut all = BTreeMap::new();
-    for (table, kind) in tables {
-        let (_, definition): (String, String) =
-            two_of(&mut session, &format!("SHOW CREATE TABLE `{table}`"))?;
-        let mut checksum = None;
-        let mut definition = without_counter(&definition);
-        if kind == "SEQUENCE" {
-            definition += &sequence(&mut session, &table)?;
-        } else if kind != "VIEW" {
-            checksum = Some(checked(&mut session, db, &table)?);
-        }
-        let history = match kind.as_str() {
-            "SYSTEM VERSIONED" => Some(history(&mut session, &table, &definition)?),
-            _ => None,
-        };
-        let facts = Facts {
-            checksum,
-            history,
-            definition,
-        };
-        all.insert(format!("table {table}"), facts);
-    }
-    for (what, sql) in BESIDE {
-        let rows: Vec<(String, String)> = session.rows(&sql.replace("{db}", db))?;
-        for (name, definition) in rows {
+    let mut all: BTreeMap<String, Facts> = definitions(db, |sql| Ok(session.rows(sql)?))?
+        .into_iter()
+        .map(|(name, definition)| {
             let facts = Facts {
                 checksum: None,
                 history: None,
                 definition,
             };
-            all.insert(format!("{what} {name}"), facts);
+            (name, facts)
+        })
+        .collect();
+    let tables: Vec<(String, String)> = session.rows(&tables_of(db))?;
+    for (table, kind) in tables {
+        let name = of_table(&table);
+        let facts = all
+            .get_mut(&name)
+            .with_context(|| format!("{db}.{table} has come meanwhile"))?;
+        if kind == "SEQUENCE" {
+            facts.definition += &sequence(&mut session, &table)?;
+        } else if kind != "VIEW" {
+            facts.checksum = Some(checked(&mut session, db, &table)?);
+        }
+        if kind == VERSIONED {
+            let rows = history(db, &table, &facts.definition, |sql| Ok(session.rows(sql)?))?;
+            let mut hasher = DefaultHasher::new();
+            rows.hash(&mut hasher);
+            facts.history = Some((rows.len(), hasher.finish()));
         }
     }
     Ok(all)
+}
+
+/// What `information_schema` calls a table with history.
+const VERSIONED: &str = "SYSTEM VERSIONED";
+
+fn tables_of(db: &str) -> String {
+    format!(
+        "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = '{db}' ORDER BY 1"
+    )
+}
+
+fn of_table(table: &str) -> String {
+    format!("table {table}")
+}
+
+/// The tables of `db` and what is stored beside them, by kind and name: how each is defined. It asks by
+/// `query`, of any server.
+pub fn definitions(
+    db: &str,
+    mut query: impl FnMut(&str) -> anyhow::Result<Vec<Row>>,
+) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut all = BTreeMap::new();
+    for row in query(&tables_of(db))? {
+        let (table, _) = two_of(row)?;
+        let sql = format!("SHOW CREATE TABLE `{db}`.`{table}`");
+        let row = query(&sql)?.pop();
+        let (_, definition) = two_of(row.with_context(|| format!("{sql} returned nothing"))?)?;
+        all.insert(of_table(&table), without_counter(&definition));
+    }
+    for (what, sql) in BESIDE {
+        for row in query(&sql.replace("{db}", db))? {
+            let (name, definition) = two_of(row)?;
+            all.insert(format!("{what} {name}"), definition);
+        }
+    }
+    Ok(all)
+}
+
+/// The rows that are and were, of each table of `db` with history.
+pub fn histories(
+    db: &str,
+    mut query: impl FnMut(&str) -> anyhow::Result<Vec<Row>>,
+) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+    let all = definitions(db, &mut query)?;
+    let mut found = BTreeMap::new();
+    for row in query(&tables_of(db))? {
+        let (table, kind) = two_of(row)?;
+        if kind == VERSIONED {
+            let definition = all.get(&of_table(&table)).map_or("", String::as_str);
+            let rows = history(db, &table, definition, &mut query)?;
+            found.insert(of_table(&table), rows);
+        }
+    }
+    Ok(found)
+}
+
+/// The first thing that is not the same on both, and how it is there.
+pub fn first_difference<T: PartialEq>(
+    wanted: &BTreeMap<String, T>,
+    have: &BTreeMap<String, T>,
+) -> Option<String> {
+    let names = wanted.keys().chain(have.keys());
+    names
+        .filter(|name| wanted.get(*name) != have.get(*name))
+        .min()
+        .cloned()
 }
 
 /// What is stored beside tables: a name and all that makes it what it is. When something was made
@@ -153,31 +212,28 @@ fn sequence(session: &mut Session, table: &str) -> anyhow::Result<String> {
     Ok(format!("; {row:?}"))
 }
 
-/// The rows that were, of which `CHECKSUM TABLE` sees nothing.
-fn history(session: &mut Session, table: &str, definition: &str) -> anyhow::Result<(usize, u64)> {
+/// The rows that are and were, in some order of their own; `CHECKSUM TABLE` sees nothing of those that were.
+fn history(
+    db: &str,
+    table: &str,
+    definition: &str,
+    mut query: impl FnMut(&str) -> anyhow::Result<Vec<Row>>,
+) -> anyhow::Result<Vec<String>> {
     let hidden = match definition.contains("AS ROW START") {
         true => "",
         false => ", row_start, row_end",
     };
-    let sql = format!("SELECT *{hidden} FROM `{table}` FOR SYSTEM_TIME ALL");
-    let rows: Vec<Row> = session.rows(&sql)?;
-    let mut rows: Vec<String> = (rows.into_iter())
+    let sql = format!("SELECT *{hidden} FROM `{db}`.`{table}` FOR SYSTEM_TIME ALL");
+    let mut rows: Vec<String> = (query(&sql)?.into_iter())
         .map(|row| format!("{:?}", row.unwrap()))
         .collect();
     rows.sort_unstable();
-    let mut hasher = DefaultHasher::new();
-    rows.hash(&mut hasher);
-    Ok((rows.len(), hasher.finish()))
+    Ok(rows)
 }
 
 /// The first two columns; SHOW CREATE TABLE has more for a view.
-fn two_of(session: &mut Session, sql: &str) -> anyhow::Result<(String, String)> {
-    let row: Option<dromon_sandbox::mysql::Row> = session.one(sql)?;
-    let mut row = row.with_context(|| format!("{sql} returned nothing"))?;
-    let mut take = |i| {
-        row.take(i)
-            .with_context(|| format!("{sql} returned too few columns"))
-    };
+fn two_of(mut row: Row) -> anyhow::Result<(String, String)> {
+    let mut take = |i| row.take(i).context("a row of too few columns");
     Ok((take(0)?, take(1)?))
 }
 

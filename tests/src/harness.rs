@@ -243,6 +243,7 @@ impl Case {
             return Ok(());
         };
         if cluster.record().is_dromon() {
+            check::none_gone(&cluster)?;
             check::logs_clean(&cluster, &vec![0; cluster.nodes().len()], &self.expected)?;
         }
         stop(&cluster, &self.expected)?;
@@ -314,6 +315,7 @@ pub struct Tally {
     failed: Vec<(String, String)>,
     kept: Vec<PathBuf>,
     conflicts: Conflicts,
+    streams_count: bool,
     report: Report,
 }
 
@@ -325,6 +327,7 @@ impl Tally {
             failed: Vec::new(),
             kept: Vec::new(),
             conflicts: Conflicts::default(),
+            streams_count: false,
             report,
         }
     }
@@ -332,6 +335,11 @@ impl Tally {
     /// Conflicts counted so far.
     pub fn conflicts(&self) -> Conflicts {
         self.conflicts
+    }
+
+    /// Whether streams were counted: on servers that nobody started anew meanwhile, and not on the peer.
+    pub fn streams_count(&self) -> bool {
+        self.streams_count
     }
 
     /// Counts a failure that belongs to no scenario.
@@ -545,12 +553,20 @@ impl<'a> Harness<'a> {
         let (conflicts, marks) =
             before.unwrap_or_else(|| (Conflicts::default(), vec![0; used.nodes().len()]));
         let grown = Conflicts::of(&used).since(conflicts);
-        slot(self.tally).conflicts.add(grown);
+        {
+            let mut tally = slot(self.tally);
+            tally.conflicts.add(grown);
+            tally.streams_count |= shared && used.record().is_dromon();
+        }
         if grown != Conflicts::default() {
             notes.push(Note {
                 text: grown.to_string(),
                 printed: false,
             });
+        }
+        // A scenario may kill the peer, or see it go; ours goes on.
+        if used.record().is_dromon() {
+            result = result.and_then(|()| check::none_gone(&used));
         }
         result = result.and_then(|()| check::logs_clean(&used, &marks, &expected));
         if result.is_err() {

@@ -222,8 +222,13 @@ fn run(args: Args) -> anyhow::Result<bool> {
     let tally = Mutex::new(Tally::new(report));
     run_all(&options, &tally, chosen, args.lanes)?;
     let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let conflicts = tally.conflicts();
+    let (conflicts, streams_count) = (tally.conflicts(), tally.streams_count());
     for (what, found, least) in [
+        (
+            "streams",
+            conflicts.streams,
+            i64::from(args.streaming && streams_count),
+        ),
         (
             "certification failures",
             conflicts.cert_failures,

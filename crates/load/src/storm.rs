@@ -35,12 +35,20 @@ pub fn stream_every_third() {
     STREAMING.store(true, Ordering::Relaxed);
 }
 
+/// Whether every third client streams.
+#[must_use]
+pub fn some_stream() -> bool {
+    STREAMING.load(Ordering::Relaxed)
+}
+
 /// The result of one statement.
 pub type Sql<T> = Result<T, mysql::Error>;
 
 /// One connection of a writer.
 pub struct Session {
     conn: Conn,
+    /// Rows of a fragment, if it streams.
+    fragment: Option<u64>,
     /// The writer's own random numbers.
     pub rng: Rng,
 }
@@ -62,6 +70,7 @@ impl Session {
     pub fn open_within(node: &Node, db: &str, seed: u64, limit: Duration) -> anyhow::Result<Self> {
         let mut session = Self {
             conn: node.connect(limit)?,
+            fragment: None,
             rng: Rng::new(seed),
         };
         session
@@ -72,8 +81,9 @@ impl Session {
                 .exec(&format!("USE {db}"))
                 .with_context(|| node.name())?;
         }
-        if seed % 3 == 1 && STREAMING.load(Ordering::Relaxed) {
+        if seed % 3 == 1 && some_stream() {
             let rows = if seed % 6 == 1 { 1 } else { 2 };
+            session.fragment = Some(rows);
             session
                 .exec("SET SESSION wsrep_trx_fragment_unit = 'rows'")
                 .and_then(|_| {
@@ -154,6 +164,13 @@ impl Session {
     ) {
         let handler = mysql::LocalInfileHandler::new(move |_, stream| write(stream));
         self.conn.set_local_infile_handler(Some(handler));
+    }
+
+    /// Whether a transaction of so many rows is streamed: this is one of every third client, and they fill
+    /// a fragment.
+    #[must_use]
+    pub fn streams(&self, rows: u64) -> bool {
+        self.fragment.is_some_and(|fragment| rows >= fragment)
     }
 
     /// The server's id of this connection.

@@ -10,6 +10,7 @@ use anyhow::ensure;
 use dromon_sandbox::JoinPlan;
 
 use super::floors::Floors;
+use super::increments::Acknowledged;
 use super::{QUICK_START_MODE, ask, set_mode, set_up};
 use crate::check;
 use crate::harness::{Case, JOIN_LIMIT};
@@ -25,6 +26,9 @@ fn counted(count: &Count, by: u64) {
 /// writes then would hardly ever succeed.
 const STRETCH: Duration = Duration::from_millis(400);
 const ALONE: Duration = Duration::from_millis(100);
+/// Streams of two nodes may wait for one another, which no server sees: it gives up waiting for a lock.
+const LOCK_WAIT: u16 = 1205;
+const SHORT_WAIT: &str = "SET SESSION innodb_lock_wait_timeout = 3";
 const STATUS_LIMIT: Duration = Duration::from_secs(10);
 
 /// Two nodes, five clients each, one row: single statements, transactions, and
@@ -367,8 +371,6 @@ pub fn foreign_keys(case: &mut Case) -> anyhow::Result<()> {
 /// nobody else is left to see to it. Some update parents, others insert their children, which only refers to
 /// them, and in a table without keys a row is looked for among all: certification lets all of it pass.
 pub fn one_applier(case: &mut Case) -> anyhow::Result<()> {
-    // Streams of two nodes may wait for one another, which no server sees.
-    const LOCK_WAIT: u16 = 1205;
     const ALLOWED: &[u16] = &[DEADLOCK, RECORD_CHANGED, LOCK_WAIT];
     const ROWS: u64 = 12;
     let cluster = case.own_cluster(|spec| spec.appliers = 1)?;
@@ -394,7 +396,7 @@ pub fn one_applier(case: &mut Case) -> anyhow::Result<()> {
         let (node, streams, kind) = (client % 3, client / 3 % 2, client / 6);
         let (count, floor) = (Arc::clone(&counts[kind]), floors.of(node, kinds[kind]));
         writers.push(Writer::new(&case.node(node), move |s| {
-            s.exec("SET SESSION innodb_lock_wait_timeout = 3")?;
+            s.exec(SHORT_WAIT)?;
             s.exec("SET SESSION wsrep_trx_fragment_unit = 'rows'")?;
             s.exec(&format!("SET SESSION wsrep_trx_fragment_size = {streams}"))?;
             // All go the same way, so that few wait for one another.
@@ -434,6 +436,11 @@ pub fn one_applier(case: &mut Case) -> anyhow::Result<()> {
         let status = case.node(node).status(STATUS_LIMIT)?;
         shelved += status.number("wsrep_dromon_streams_shelved").unwrap_or(0);
     }
+    // That is what this storm is for. The peer shelves nothing.
+    ensure!(
+        shelved > 0 || !cluster.record().is_dromon(),
+        "no stream was shelved: nothing was shown of that"
+    );
     floors.are_reached(case.options.seconds)?;
     case.note(format!(
         "{tally}; {shelved} streams shelved; {}",
@@ -442,34 +449,49 @@ pub fn one_applier(case: &mut Case) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rows that replace one another through two unique secondary keys.
+/// Rows that replace one another through two unique secondary keys. What meets at such a key is aborted and
+/// runs again, with the counter that it took before: mostly one that only its neighbours on the node want, so
+/// that no key of another node's tells of it.
 pub fn unique_keys(case: &mut Case) -> anyhow::Result<()> {
     const ALLOWED: &[u16] = &[DEADLOCK, RECORD_CHANGED, 1062];
+    const AMID_STREAMS: &[u16] = &[DEADLOCK, RECORD_CHANGED, 1062, LOCK_WAIT];
     const VALUES: u64 = 60;
+    /// One for each node, and some for all.
+    const COUNTERS: u64 = 3 + 3;
     set_up(
         case,
         &[
             "CREATE TABLE u (id INT PRIMARY KEY, a INT NOT NULL, b INT NOT NULL, v INT NOT NULL, UNIQUE (a), UNIQUE (b))",
+            "CREATE TABLE counted (id INT PRIMARY KEY, n BIGINT NOT NULL)",
+            &format!("INSERT INTO counted SELECT seq, 0 FROM seq_1_to_{COUNTERS}"),
         ],
     )?;
+    let acknowledged = Acknowledged::default();
     let (mut writers, mut floors) = (Vec::new(), Floors::default());
     for client in 0..9 {
-        let node = client % 3;
-        let [one, upsert, two, deleted, moved] = [
+        // Every third client may stream: so these are spread over the nodes.
+        let node = (client + client / 3) % 3;
+        let streams = floors.of_streams(node);
+        let [one, upsert, two, deleted, moved, counted] = [
             "REPLACE",
             "ON DUPLICATE KEY UPDATE",
             "two times REPLACE",
             "DELETE",
             "UPDATE",
+            "counted",
         ]
         .map(|kind| floors.of(node, kind));
+        let acknowledged = acknowledged.clone();
         writers.push(Writer::new(&case.node(node), move |s| {
+            if load::some_stream() {
+                s.exec(SHORT_WAIT)?;
+            }
             let (id, a, b) = (
                 s.rng.below(VALUES),
                 s.rng.below(VALUES),
                 s.rng.below(VALUES),
             );
-            let (floor, sql) = match s.rng.below(10) {
+            let (floor, sql) = match s.rng.below(14) {
                 0..=4 => (&one, format!("REPLACE INTO u VALUES ({id}, {a}, {b}, 0)")),
                 5 | 6 => (
                     &upsert,
@@ -485,7 +507,27 @@ pub fn unique_keys(case: &mut Case) -> anyhow::Result<()> {
                     two.rows(rows);
                     return Ok(());
                 }
-                8 => (&deleted, format!("DELETE FROM u WHERE b = {b}")),
+                8 | 9 => (&deleted, format!("DELETE FROM u WHERE b = {b}")),
+                10 | 11 => {
+                    let counter = match s.rng.below(4) {
+                        0 => 4 + s.rng.below(3),
+                        _ => 1 + node as u64,
+                    };
+                    let unique = match s.rng.chance(50) {
+                        true => format!("UPDATE u SET a = {a} WHERE id = {id}"),
+                        false => format!("REPLACE INTO u VALUES ({id}, {a}, {b}, 3)"),
+                    };
+                    let rows = s.transaction(|s| {
+                        s.exec(&format!(
+                            "UPDATE counted SET n = n + 1 WHERE id = {counter}"
+                        ))?;
+                        s.exec(&unique)
+                    })?;
+                    acknowledged.one(counter);
+                    counted.one();
+                    streams.one(s, 1 + rows);
+                    return Ok(());
+                }
                 _ => (&moved, format!("UPDATE u SET a = {a} WHERE id = {id}")),
             };
             let rows = s.exec(&sql)?;
@@ -493,7 +535,25 @@ pub fn unique_keys(case: &mut Case) -> anyhow::Result<()> {
             Ok(())
         }));
     }
-    let tally = load::blow(&case.db, writers, ALLOWED, case.options.seconds)?;
+    // Those who wait for a counter at which another one is aborted, and may be through before it runs again. They
+    // rest, as the others are to come to something beside them.
+    for node in 0..3 {
+        let (acknowledged, floor) = (acknowledged.clone(), floors.of(node, "increments"));
+        let counter = 1 + node as u64;
+        let sql = format!("UPDATE counted SET n = n + 1 WHERE id = {counter}");
+        writers.push(Writer::new(&case.node(node), move |s| {
+            s.exec(&sql)?;
+            acknowledged.one(counter);
+            floor.one();
+            thread::sleep(Duration::from_millis(50));
+            Ok(())
+        }));
+    }
+    let allowed = match load::some_stream() {
+        true => AMID_STREAMS,
+        false => ALLOWED,
+    };
+    let tally = load::blow(&case.db, writers, allowed, case.options.seconds)?;
     check::settled(&case.cluster(), &case.db)?;
     for node in 0..3 {
         let (rows, a, b): (u64, u64, u64) = ask(
@@ -507,8 +567,9 @@ pub fn unique_keys(case: &mut Case) -> anyhow::Result<()> {
             node + 1
         );
     }
+    let counted = acknowledged.are_there(case, "SELECT id, n FROM counted", COUNTERS)?;
     floors.are_reached(case.options.seconds)?;
-    case.note(format!("{tally}; {}", floors.words()));
+    case.note(format!("{tally}; {counted} counted; {}", floors.words()));
     Ok(())
 }
 

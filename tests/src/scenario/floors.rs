@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use anyhow::ensure;
 
+use crate::load::{self, Session};
+
 /// What was done, by node and kind.
 #[derive(Default)]
 pub struct Floors {
@@ -30,7 +32,25 @@ impl Floor {
     }
 }
 
+/// Of one node: what its clients have streamed.
+#[derive(Clone)]
+pub struct Streams(Option<Floor>);
+
+impl Streams {
+    /// A transaction of this client, of so many rows, that did what it was to do.
+    pub fn one(&self, client: &Session, rows: u64) {
+        if let Some(floor) = self.0.as_ref().filter(|_| client.streams(rows)) {
+            floor.one();
+        }
+    }
+}
+
 impl Floors {
+    /// If clients stream, so much is asked for of what this node's do stream.
+    pub fn of_streams(&mut self, node: usize) -> Streams {
+        Streams(load::some_stream().then(|| self.of(node, "streams")))
+    }
+
     /// From now on so much is asked for of this kind on this node.
     pub fn of(&mut self, node: usize, kind: &'static str) -> Floor {
         Floor(Arc::clone(self.done.entry((node, kind)).or_default()))

@@ -16,10 +16,33 @@ const CLIENTS: usize = 4;
 /// Rows named in a complaint.
 const NAMED: usize = 10;
 
-/// How often each row's increment was acknowledged, through all storms of a scenario.
+/// How often each row's increment was acknowledged.
+#[derive(Clone, Default)]
+pub struct Acknowledged(Arc<Mutex<BTreeMap<u64, u64>>>);
+
+impl Acknowledged {
+    /// One more of this row.
+    pub fn one(&self, id: u64) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *all.entry(id).or_default() += 1;
+    }
+
+    /// Each node has all of `of` rows, each with what was acknowledged, and no more. `sql` answers ids and
+    /// counts. Answers the sum.
+    pub fn are_there(&self, case: &Case, sql: &str, of: u64) -> anyhow::Result<u64> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for node in case.cluster().nodes() {
+            let rows = Session::open(node, &case.db, 0)?.rows(sql)?;
+            compare(&all, &rows, of, &node.name())?;
+        }
+        Ok(all.values().sum())
+    }
+}
+
+/// The same through all storms of a scenario.
 #[derive(Default)]
 pub struct Increments {
-    acknowledged: Arc<Mutex<BTreeMap<u64, u64>>>,
+    acknowledged: Acknowledged,
 }
 
 impl Increments {
@@ -35,13 +58,12 @@ impl Increments {
     pub fn on(&self, case: &Case, nodes: [usize; 2]) -> anyhow::Result<Storm> {
         let writers = (0..CLIENTS)
             .map(|client| {
-                let acknowledged = Arc::clone(&self.acknowledged);
+                let acknowledged = self.acknowledged.clone();
                 Writer::new(&case.node(nodes[client % 2]), move |s| {
                     let id = s.rng.below(ROWS) + 1;
                     s.exec(&format!("UPDATE t SET v = v + 1 WHERE id = {id}"))?;
-                    let mut all = acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
                     // Each row is there: also one that was told of no row has been promised one.
-                    *all.entry(id).or_default() += 1;
+                    acknowledged.one(id);
                     Ok(())
                 })
             })
@@ -54,22 +76,20 @@ impl Increments {
     /// Waits until the nodes have come to rest; then each has what was acknowledged, and no more. The
     /// clients of a storm know of each step whether it was made. Answers the sum.
     pub fn are_there(&self, case: &Case) -> anyhow::Result<u64> {
-        let cluster = case.cluster();
-        check::settled(&cluster, &case.db)?;
-        let all = self.acknowledged.lock();
-        let all = all.unwrap_or_else(PoisonError::into_inner).clone();
-        for node in cluster.nodes() {
-            let rows = Session::open(node, &case.db, 0)?.rows("SELECT id, v FROM t")?;
-            compare(&all, &rows, &node.name())?;
-        }
-        Ok(all.values().sum())
+        check::settled(&case.cluster(), &case.db)?;
+        (self.acknowledged).are_there(case, "SELECT id, v FROM t", ROWS)
     }
 }
 
-fn compare(all: &BTreeMap<u64, u64>, rows: &[(u64, u64)], node: &str) -> anyhow::Result<()> {
+fn compare(
+    all: &BTreeMap<u64, u64>,
+    rows: &[(u64, u64)],
+    of: u64,
+    node: &str,
+) -> anyhow::Result<()> {
     ensure!(
-        rows.len() as u64 == ROWS,
-        "{node} has {} rows of {ROWS}",
+        rows.len() as u64 == of,
+        "{node} has {} rows of {of}",
         rows.len()
     );
     let told = |id: &u64| all.get(id).copied().unwrap_or(0);
@@ -79,7 +99,7 @@ fn compare(all: &BTreeMap<u64, u64>, rows: &[(u64, u64)], node: &str) -> anyhow:
         .collect();
     ensure!(
         wrong.is_empty(),
-        "{node}: {} of {ROWS} counters are not what was acknowledged: id, value, acknowledged: {:?}",
+        "{node}: {} of {of} counters are not what was acknowledged: id, value, acknowledged: {:?}",
         wrong.len(),
         &wrong[..wrong.len().min(NAMED)]
     );
@@ -95,11 +115,14 @@ mod tests {
         let all = BTreeMap::from([(1, 3), (2, 1)]);
         let mut rows: Vec<(u64, u64)> = (1..=ROWS).map(|id| (id, 0)).collect();
         (rows[0].1, rows[1].1) = (3, 1);
-        assert!(compare(&all, &rows, "db1").is_ok());
+        assert!(compare(&all, &rows, ROWS, "db1").is_ok());
         // Lost in one, twice in another: the sum is the same.
         (rows[0].1, rows[1].1) = (2, 2);
-        let error = compare(&all, &rows, "db1").expect_err("two are wrong");
+        let error = compare(&all, &rows, ROWS, "db1").expect_err("two are wrong");
         assert!(error.to_string().ends_with("[(1, 2, 3), (2, 2, 1)]"));
-        assert!(compare(&all, &rows[1..], "db1").is_err(), "one is gone");
+        assert!(
+            compare(&all, &rows[1..], ROWS, "db1").is_err(),
+            "one is gone"
+        );
     }
 }

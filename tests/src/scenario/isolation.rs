@@ -1,12 +1,8 @@
 //! Reads with a lock, and levels of isolation that are not the server's default: what was read so
 //! and then written is not overwritten by anybody who read the same.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
-use anyhow::ensure;
-
 use super::floors::Floors;
+use super::increments::Acknowledged;
 use super::set_up;
 use crate::check;
 use crate::harness::Case;
@@ -47,11 +43,13 @@ pub fn isolation(case: &mut Case) -> anyhow::Result<()> {
     let rows = format!("INSERT INTO c SELECT seq, 0 FROM seq_1_to_{ROWS}");
     let table = "CREATE TABLE c (id INT PRIMARY KEY, v BIGINT NOT NULL)";
     set_up(case, &[table, &rows])?;
-    let acknowledged = Arc::new(Mutex::new(BTreeMap::<u64, u64>::new()));
+    let acknowledged = Acknowledged::default();
     let (mut writers, mut floors) = (Vec::new(), Floors::default());
     for client in 0..WAYS.len() * 3 {
-        let (node, (kind, level, read)) = (client % 3, WAYS[client / 3]);
-        let (all, floor) = (Arc::clone(&acknowledged), floors.of(node, kind));
+        // Every third client may stream: so these are spread over the nodes, and each kind is on each node.
+        let (node, (kind, level, read)) = ((client + client / 3) % 3, WAYS[client / 3]);
+        let (all, floor) = (acknowledged.clone(), floors.of(node, kind));
+        let streams = floors.of_streams(node);
         writers.push(Writer::new(&case.node(node), move |s| {
             // Mostly rows of its own node's: who reads first and writes then hardly ever succeeds else.
             let id = match s.rng.below(4) {
@@ -65,29 +63,15 @@ pub fn isolation(case: &mut Case) -> anyhow::Result<()> {
                     .exec(&format!("UPDATE c SET v = v + 1 WHERE id = {id}"))
                     .map(drop),
             })?;
-            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-            *all.entry(id).or_default() += 1;
+            all.one(id);
             floor.one();
+            streams.one(s, 1);
             Ok(())
         }));
     }
     let tally = blow(&case.db, writers, RETRY, case.options.seconds)?;
-    let cluster = case.cluster();
-    check::settled(&cluster, &case.db)?;
-    let all = acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
-    for node in cluster.nodes() {
-        let found: Vec<(u64, u64)> =
-            Session::open(node, &case.db, 0)?.rows("SELECT id, v FROM c")?;
-        let wrong: Vec<_> = (found.iter())
-            .map(|(id, v)| (*id, *v, all.get(id).copied().unwrap_or(0)))
-            .filter(|(_, v, told)| v != told)
-            .collect();
-        ensure!(
-            wrong.is_empty() && found.len() as u64 == ROWS,
-            "{}: updates are lost, or made twice: id, value, acknowledged: {wrong:?}",
-            node.name()
-        );
-    }
+    check::settled(&case.cluster(), &case.db)?;
+    acknowledged.are_there(case, "SELECT id, v FROM c", ROWS)?;
     floors.are_reached(case.options.seconds)?;
     case.note(format!("{tally}; {}", floors.words()));
     Ok(())

@@ -11,7 +11,9 @@ use dromon_sandbox::mysql::Row;
 use dromon_sandbox::{Cluster, Node, Start, StopReport};
 
 use super::relay::plain::{Load, PASSWORD, Server, TABLES, USER};
+use super::relay::same;
 use crate::check;
+use crate::facts;
 use crate::harness::{Case, JOIN_LIMIT};
 use crate::ledger::{self, Told};
 use crate::load::{RETRY, Session, code};
@@ -255,7 +257,20 @@ fn replicates(node: &Node) -> anyhow::Result<()> {
     }
 }
 
-/// Waits until all three kinds of servers have the same rows.
+/// Also what the load makes and drops is the same on all three: the first thing that is not.
+fn defined_otherwise(
+    node: &Node,
+    primary: &Server,
+    replica: &Server,
+) -> anyhow::Result<Option<String>> {
+    let wanted = same::definitions(primary, "rt")?;
+    let mut session = Session::open(node, "", 0)?;
+    let through = facts::definitions("rt", |sql| Ok(session.rows(sql)?))?;
+    let last = same::definitions(replica, "rt")?;
+    Ok(facts::first_difference(&wanted, &through).or(facts::first_difference(&wanted, &last)))
+}
+
+/// Waits until all three kinds of servers have the same tables and rows.
 fn equal(
     cluster: &Cluster,
     primary: &Server,
@@ -274,7 +289,11 @@ fn equal(
         };
         let nodes = (0..3).map(node).collect::<anyhow::Result<Vec<_>>>()?;
         let last = replica.checksums(&tables)?;
-        let same = nodes[0].iter().all(|(_, sum)| sum.is_some())
+        // A table may go while it is looked at.
+        let differs = defined_otherwise(cluster.node(0), primary, replica)
+            .unwrap_or_else(|error| Some(format!("{error:#}")));
+        let same = differs.is_none()
+            && nodes[0].iter().all(|(_, sum)| sum.is_some())
             && nodes[0].starts_with(&wanted)
             && nodes.iter().all(|n| *n == last);
         if same {
@@ -287,7 +306,7 @@ fn equal(
         );
         if begin.elapsed() > limit || !sql.is_empty() {
             bail!(
-                "not equal after {:.0} s: primary {wanted:?}, nodes {nodes:?}, replica {last:?}; the replica says {io:?} {sql:?}",
+                "not equal after {:.0} s: primary {wanted:?}, nodes {nodes:?}, replica {last:?}, defined otherwise {differs:?}; the replica says {io:?} {sql:?}",
                 begin.elapsed().as_secs_f64()
             );
         }

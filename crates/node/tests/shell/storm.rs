@@ -16,6 +16,8 @@ use crate::world::{World, run};
 const LIMIT: Duration = Duration::from_secs(150);
 /// So many transactions commit at least amid what is done to them.
 const LEAST_DONE: u64 = 50;
+/// What a storm waits for at its end.
+const SHOWN: &str = "what the storm is for is seen";
 
 fn seed() -> u64 {
     let given = std::env::var("TOY_SEED").ok().and_then(|s| s.parse().ok());
@@ -25,6 +27,27 @@ fn seed() -> u64 {
     });
     eprintln!("TOY_SEED={seed}");
     seed
+}
+
+/// What a storm is for, beyond clients: whether it can be seen just now. Counters of a node that starts begin
+/// anew, and lines are not kept for ever.
+type Shown = fn(&World) -> bool;
+
+fn clients_alone(_: &World) -> bool {
+    true
+}
+
+fn shelved(world: &World) -> bool {
+    world.members().iter().any(|db| db.count(COUNTER) > 0)
+}
+
+fn held_back(world: &World) -> bool {
+    let held = |db: &Arc<Db>| db.count("dromon_bulk_held_ns") > 0;
+    world.members().iter().any(held)
+}
+
+fn in_chunks(world: &World) -> bool {
+    world.report.said("are applied in")
 }
 
 /// What an administrator does to a node that stays.
@@ -67,7 +90,7 @@ fn amid_administrators(
     mut load: Load,
     seed: u64,
     (time, rest_ms): (Duration, u64),
-    shown: impl Fn() -> bool + Sync,
+    shown: Shown,
 ) {
     for db in world.members() {
         db.holds.jitter(seed + db.n as u64);
@@ -75,7 +98,7 @@ fn amid_administrators(
     }
     let until = Instant::now() + time;
     // A busy machine gets as much time as it needs, within what the test may take.
-    let enough = |load: &Load| Instant::now() >= until && load.done() > LEAST_DONE && shown();
+    let enough = |load: &Load| Instant::now() >= until && load.done() > LEAST_DONE && shown(world);
     std::thread::scope(|scope| {
         for db in world.members() {
             let (load, enough) = (&load, &enough);
@@ -100,7 +123,7 @@ fn clients_and_administrators() {
             .binary_log
             .store(seed.is_multiple_of(2), Relaxed);
         let pace = (Duration::from_secs(5), 0);
-        amid_administrators(world, Load::new(true), seed, pace, || true);
+        amid_administrators(world, Load::new(true), seed, pace, clients_alone);
     });
 }
 
@@ -111,7 +134,6 @@ fn streams_that_stand_in_the_way_among_clients_and_administrators() {
         // One of two is left for what must not wait.
         world.db(2).fewer_appliers(2);
         let load = Load::new(true).with_neighbours();
-        let shelved = || world.members().iter().any(|db| db.count(COUNTER) > 0);
         amid_administrators(world, load, seed, (Duration::from_secs(12), 50), shelved);
     });
 }
@@ -122,9 +144,7 @@ fn large_fragments_among_clients_and_administrators() {
     let options = "gcs.fc_limit=8";
     run(3, options, LIMIT, move |world| {
         let load = Load::new(true).with_large_fragments();
-        let waited = |db: &Arc<Db>| db.count("dromon_bulk_held_ns") > 0;
-        let some_waited = || world.members().iter().any(waited);
-        amid_administrators(world, load, seed, (Duration::from_secs(5), 20), some_waited);
+        amid_administrators(world, load, seed, (Duration::from_secs(5), 20), held_back);
     });
 }
 
@@ -134,7 +154,6 @@ fn large_ones_among_clients_and_administrators() {
     let options = "gcs.fc_limit=8;dromon.auto_stream_size=1K";
     run(3, options, LIMIT, move |world| {
         let load = Load::new(true).with_large();
-        let in_chunks = || world.report.said("are applied in");
         amid_administrators(world, load, seed, (Duration::from_secs(8), 50), in_chunks);
     });
 }
@@ -142,23 +161,23 @@ fn large_ones_among_clients_and_administrators() {
 #[test]
 fn members_come_and_go() {
     let options = "gcs.fc_limit=16;evs.suspect_timeout=PT6S;evs.inactive_timeout=PT8S";
-    come_and_go(options, Load::new(true));
+    come_and_go(options, Load::new(true), clients_alone);
 }
 
 #[test]
 fn members_come_and_go_amid_streams_that_stand_in_the_way() {
     let options = "gcs.fc_limit=16;evs.suspect_timeout=PT6S;evs.inactive_timeout=PT8S";
-    come_and_go(options, Load::new(true).with_neighbours());
+    come_and_go(options, Load::new(true).with_neighbours(), shelved);
 }
 
 #[test]
 fn members_come_and_go_amid_large_ones() {
     let options = "gcs.fc_limit=16;evs.suspect_timeout=PT6S;evs.inactive_timeout=PT8S;\
                    dromon.auto_stream_size=1K";
-    come_and_go(options, Load::new(true).with_large());
+    come_and_go(options, Load::new(true).with_large(), in_chunks);
 }
 
-fn come_and_go(options: &str, mut load: Load) {
+fn come_and_go(options: &str, mut load: Load, shown: Shown) {
     let seed = seed();
     run(3, options, LIMIT, move |world| {
         let mut rng = Rng::new(seed);
@@ -166,8 +185,10 @@ fn come_and_go(options: &str, mut load: Load) {
             db.holds.jitter(seed + db.n as u64);
             load.add(&db, 2, seed);
         }
+        let mut seen = false;
         for round in 0..6 {
             load.go_on(world, 10);
+            seen |= shown(world);
             let n = 1 + rng.below(3) as usize;
             match rng.below(4) {
                 0 => leave_and_return(world, n),
@@ -177,6 +198,7 @@ fn come_and_go(options: &str, mut load: Load) {
             }
         }
         load.go_on(world, 10);
+        world.until(SHOWN, || seen || shown(world));
         load.verify(world);
     });
 }
@@ -184,28 +206,28 @@ fn come_and_go(options: &str, mut load: Load) {
 #[test]
 fn the_network_comes_and_goes() {
     let options = "evs.suspect_timeout=PT4S;evs.inactive_timeout=PT5S";
-    network_comes_and_goes(options, Load::new(true));
+    network_comes_and_goes(options, Load::new(true), clients_alone);
 }
 
 #[test]
 fn the_network_comes_and_goes_amid_streams_that_stand_in_the_way() {
     let options = "evs.suspect_timeout=PT4S;evs.inactive_timeout=PT5S";
-    network_comes_and_goes(options, Load::new(true).with_neighbours());
+    network_comes_and_goes(options, Load::new(true).with_neighbours(), shelved);
 }
 
 #[test]
 fn the_network_comes_and_goes_amid_large_ones() {
     let options = "evs.suspect_timeout=PT4S;evs.inactive_timeout=PT5S;dromon.auto_stream_size=1K";
-    network_comes_and_goes(options, Load::new(true).with_large());
+    network_comes_and_goes(options, Load::new(true).with_large(), in_chunks);
 }
 
 #[test]
 fn the_network_comes_and_goes_amid_large_fragments() {
     let options = "evs.suspect_timeout=PT4S;evs.inactive_timeout=PT5S;dromon.bulk_share=0.5";
-    network_comes_and_goes(options, Load::new(true).with_large_fragments());
+    network_comes_and_goes(options, Load::new(true).with_large_fragments(), held_back);
 }
 
-fn network_comes_and_goes(options: &str, mut load: Load) {
+fn network_comes_and_goes(options: &str, mut load: Load, shown: Shown) {
     let seed = seed();
     run(3, options, LIMIT, move |world| {
         let mut rng = Rng::new(seed);
@@ -213,8 +235,10 @@ fn network_comes_and_goes(options: &str, mut load: Load) {
             db.holds.jitter(seed + db.n as u64);
             load.add(&db, 3, seed);
         }
+        let mut seen = false;
         for _ in 0..5 {
             load.go_on(world, 10);
+            seen |= shown(world);
             let n = 1 + rng.below(3) as usize;
             let others: Vec<String> = (1..=3)
                 .filter(|o| *o != n && !rng.one_in(3))
@@ -230,6 +254,7 @@ fn network_comes_and_goes(options: &str, mut load: Load) {
             world.synced(&db);
         }
         load.go_on(world, 10);
+        world.until(SHOWN, || seen || shown(world));
         load.verify(world);
     });
 }

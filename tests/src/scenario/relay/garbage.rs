@@ -21,7 +21,7 @@ use dromon_sandbox::mysql::prelude::Queryable;
 use dromon_sandbox::mysql::{Conn, OptsBuilder};
 
 use super::plain::{Load, PASSWORD, Relay, Server, TABLES, USER, free_port};
-use super::{equal, place};
+use super::{equal, place, same};
 use crate::harness::Case;
 use crate::scenario::replica::{self, Replica};
 
@@ -494,7 +494,7 @@ pub fn run(case: &mut Case) -> anyhow::Result<()> {
     case.note(format!("{done} transactions meanwhile"));
 
     applier.reaches(&primary, &target)?;
-    replica::equal(&primary, &target, TABLES, "behind garbage")?;
+    same::all(&primary, &target, TABLES, "behind garbage")?;
     equal(case, &primary, &[&follower], &relay)?;
     ensure!(
         (relay.pid()?, applier.pid()?) == (of_relay, of_applier),

@@ -10,11 +10,13 @@ use dromon_sandbox::{Cluster, JoinPlan, Start};
 
 use super::{LIMIT, Replica, equal, grant};
 use crate::check;
+use crate::facts;
 use crate::harness::{Case, JOIN_LIMIT};
 use crate::load::Session;
 use crate::scenario::relay::place;
 use crate::scenario::relay::plain::{Load, PASSWORD, Server, USER};
 use crate::scenario::relay::process::nothing_panicked;
+use crate::scenario::relay::same;
 
 /// Kills under each setting.
 const KILLS: u64 = 50;
@@ -211,15 +213,16 @@ fn into_a_node(case: &mut Case, logs: bool) -> anyhow::Result<()> {
     check::settled(&cluster, "dk")?;
     check::settled(&cluster, "dromon_replica")?;
     check::whole(&cluster)?;
-    let wanted = primary.checksums(TABLES)?;
+    let wanted = (
+        same::definitions(&primary, "dk")?,
+        primary.checksums(TABLES)?,
+    );
     for node in cluster.nodes() {
-        let mut session = Session::open(node, "", 0)?;
-        for (table, sum) in &wanted {
-            let (_, have): (String, Option<u64>) = session
-                .one(&format!("CHECKSUM TABLE {table}"))?
-                .context("a checksum")?;
-            ensure!(have == *sum, "{}: {table}", node.name());
-        }
+        let (mut session, name) = (Session::open(node, "", 0)?, node.name());
+        let have = facts::definitions("dk", |sql| Ok(session.rows(sql)?))?;
+        same::compare(&wanted.0, &have, "dk", &name)?;
+        let have: Vec<(String, Option<u64>)> = session.rows(&format!("CHECKSUM TABLE {TABLES}"))?;
+        same::sums_are_equal(&wanted.1, &have, &name)?;
     }
     case.progress(format!(
         "{} a binlog: {count} transactions into a node; the replica killed {} times, the node {rounds} times: all nodes have \

@@ -18,6 +18,8 @@ use crate::scenario::relay::plain::{
 };
 
 const TABLES: &str = "bw.keyed, bw.keyless";
+/// Rows, and tables: those that a client has made and dropped are gone, too.
+const COUNTS: &str = "SELECT COUNT(*), (SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'bw') FROM bw.keyless";
 
 /// Rows of its own, until it is told to end; how many.
 fn writes(server: &Server, first: u64, stop: &AtomicBool) -> anyhow::Result<u64> {
@@ -83,15 +85,16 @@ fn both_ways(case: &mut Case) -> anyhow::Result<()> {
     for rows in ended {
         all += rows.ok().context("a client panicked")??;
     }
-    let counts = || -> anyhow::Result<[u64; 2]> {
-        let count = |server: &Server| server.one("SELECT COUNT(*) FROM bw.keyless");
+    let counts = || -> anyhow::Result<[(u64, u64); 2]> {
+        let count = |server: &Server| server.one(COUNTS);
         Ok([count(&here)?, count(&there)?])
     };
+    let all = (all, TABLES.split(',').count() as u64);
     let until = Instant::now() + LIMIT;
     while counts()? != [all, all] {
         ensure!(
             Instant::now() < until,
-            "{:?} rows of {all}: {}",
+            "{:?} rows and tables of {all:?}: {}",
             counts()?,
             replica.log.display()
         );
@@ -99,7 +102,11 @@ fn both_ways(case: &mut Case) -> anyhow::Result<()> {
     }
     // Nothing goes on round.
     thread::sleep(Duration::from_secs(2));
-    ensure!(counts()? == [all, all], "{:?} rows of {all}", counts()?);
+    ensure!(
+        counts()? == [all, all],
+        "{:?} rows and tables of {all:?}",
+        counts()?
+    );
     equal(&here, &there, TABLES, "both ways")?;
     for field in ["Slave_IO_Running", "Slave_SQL_Running"] {
         let is = here.status(field)?;
@@ -107,7 +114,8 @@ fn both_ways(case: &mut Case) -> anyhow::Result<()> {
         ensure!(is == "Yes", "{field} is {is}: {why}");
     }
     case.note(format!(
-        "{all} transactions on two servers that follow each other, {kills} kills: each once on both, equal"
+        "{} transactions on two servers that follow each other, {kills} kills: each once on both, equal",
+        all.0
     ));
     replica.kill()?;
     // One that has the target's own number cannot be told from the target.
