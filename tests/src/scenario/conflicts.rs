@@ -505,6 +505,7 @@ pub fn unique_keys(case: &mut Case) -> anyhow::Result<()> {
                         s.exec(&format!("REPLACE INTO u VALUES ({a}, {b}, {id}, 2)"))
                     })?;
                     two.rows(rows);
+                    streams.one(s, rows);
                     return Ok(());
                 }
                 8 | 9 => (&deleted, format!("DELETE FROM u WHERE b = {b}")),
@@ -532,6 +533,7 @@ pub fn unique_keys(case: &mut Case) -> anyhow::Result<()> {
             };
             let rows = s.exec(&sql)?;
             floor.rows(rows);
+            streams.one(s, rows);
             Ok(())
         }));
     }
@@ -542,6 +544,9 @@ pub fn unique_keys(case: &mut Case) -> anyhow::Result<()> {
         let counter = 1 + node as u64;
         let sql = format!("UPDATE counted SET n = n + 1 WHERE id = {counter}");
         writers.push(Writer::new(&case.node(node), move |s| {
+            if load::some_stream() {
+                s.exec(SHORT_WAIT)?;
+            }
             s.exec(&sql)?;
             acknowledged.one(counter);
             floor.one();

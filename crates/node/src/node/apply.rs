@@ -767,6 +767,8 @@ impl Node {
                 }
                 return;
             }
+            let last = !self.setup.witness && shared.is_last_with_data();
+            self.last_with_data.store(last, Relaxed);
             shared.phase = Phase::Inconsistent;
             // Now: once the others hear of it there is a view without this node.
             let uuid = shared.uuid;
@@ -776,18 +778,27 @@ impl Node {
                 .and_then(|v| v.members.iter().find(|m| m.uuid == uuid).map(view_member));
             (uuid, self.gates.released(), own)
         };
+        let last = self.last_with_data.load(Relaxed);
         let next = match self.setup.witness {
-            true => "It takes the log anew from them",
-            false => "Start it again: it will take a full copy",
+            _ if last => {
+                "This node ends, and keeps what it has, as no other member with data is there. Mend what stands in the lines \
+                 before, then start it again as the first one (galera_new_cluster): what its database lacks comes \
+                 from its log. Should it end here again, the other nodes' data is older than this one's"
+            }
+            true => {
+                "This node leaves the cluster; the others go on, nothing acknowledged is lost. It takes the log anew from them"
+            }
+            false => {
+                "This node leaves the cluster; the others go on, nothing acknowledged is lost. Start it again: it will take \
+                 a full copy"
+            }
         };
-        self.error(&format!(
-            "{what}. This node leaves the cluster; the others go on, nothing acknowledged is lost. {next}"
-        ));
+        self.error(&format!("{what}. {next}"));
         self.forget_log
             .store(self.setup.witness, std::sync::atomic::Ordering::Relaxed);
         self.save_inconsistent();
         self.gates.nothing_more_is_sure();
-        if let Some(order) = self.order() {
+        if let Some(order) = self.order().filter(|_| !last) {
             let reason = LeaveReason::Inconsistent;
             // If nobody hears it, silence evicts this node.
             let _ = order.propose(kind::CONTROL, 0, encode(&Control::Leave { uuid, reason }));

@@ -33,6 +33,13 @@ impl Shared {
         members.filter(counts).count() == 0
     }
 
+    /// Whether this one is a member with data, and no other is there.
+    pub(super) fn is_last_with_data(&self) -> bool {
+        let members = self.view.iter().flat_map(|v| &v.members);
+        let mut own = members.filter(|m| m.uuid == self.uuid);
+        own.any(|m| m.complete) && self.nobody_else_has_data()
+    }
+
     /// Whether the word of one other member counts in votes.
     fn is_one_of_two(&self) -> bool {
         let counts = |m: &&Member| m.complete && !m.witness;

@@ -787,6 +787,8 @@ pub struct Node {
     wants_copy: AtomicBool,
     /// A witness: its log leads nowhere any more.
     forget_log: AtomicBool,
+    /// It leaves as inconsistent, and nobody else has data: what it has is kept.
+    last_with_data: AtomicBool,
 }
 
 impl std::fmt::Debug for Node {

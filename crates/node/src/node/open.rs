@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 
@@ -62,10 +63,10 @@ const NO_DATA: GraState = GraState {
 /// data directory itself under a name of ours they leave alone.
 fn refuse_below(settings: &Settings, data_dir: &Path) -> Result<(), OpenError> {
     let real = |dir: &Path| dir.canonicalize().unwrap_or_else(|_| dir.to_path_buf());
-    // A link below it goes as a directory does.
+    // A link below it, wherever on the way, goes as a directory does.
     let named = |dir: &Path| match (dir.parent(), dir.file_name()) {
         (Some(parent), Some(name)) => real(parent).join(name),
-        _ => dir.to_path_buf(),
+        _ => real(dir),
     };
     let data = real(data_dir);
     let options = [
@@ -73,9 +74,9 @@ fn refuse_below(settings: &Settings, data_dir: &Path) -> Result<(), OpenError> {
         ("gcache.dir", &settings.log_dir, "the log"),
     ];
     for (option, dir, what) in options {
-        let (name, dir) = (named(dir), real(dir));
         let below = |dir: &Path| dir != data && dir.starts_with(&data);
-        if below(&dir) || below(&name) && dir != data {
+        let is_below = below(&real(dir)) || dir.ancestors().any(|part| below(&named(part)));
+        if is_below && real(dir) != data {
             return Err(OpenError::State(format!(
                 "{option} is {}, a directory below the data directory {}. A full copy (SST) empties such \
                  directories, or puts the donor's in their place, and {what} of this node would be lost while it \
@@ -259,6 +260,7 @@ impl Node {
             went_alone: Default::default(),
             founds_alone: Default::default(),
             forget_log: Default::default(),
+            last_with_data: Default::default(),
             secured: Mutex::default(),
             setup,
         });
@@ -445,7 +447,7 @@ impl Node {
         match self.phase() {
             // Whoever has more to say was overtaken: once this data is not the others',
             // nothing but a copy helps.
-            Phase::Inconsistent => state = NO_DATA,
+            Phase::Inconsistent => state = self.inconsistent_state(),
             // It has said where it stopped, or that.
             Phase::Closed if state != NO_DATA => return true,
             _ => {}
@@ -594,9 +596,20 @@ impl Node {
         }
     }
 
-    /// Only a full copy helps. False: the file cannot be written.
+    /// Only a full copy helps, if there is anybody to give it. False: the file cannot be written.
     pub(super) fn save_inconsistent(&self) -> bool {
-        self.save(NO_DATA)
+        self.save(self.inconsistent_state())
+    }
+
+    fn inconsistent_state(&self) -> GraState {
+        match self.last_with_data.load(Relaxed) {
+            true => GraState {
+                uuid: *lock(&self.history),
+                seqno: -1,
+                safe_to_bootstrap: true,
+            },
+            false => NO_DATA,
+        }
     }
 
     /// Whether there is no state file yet, or an empty one.
@@ -627,6 +640,8 @@ mod tests {
             std::fs::create_dir_all(dir).expect("a directory");
         }
         let (link, inside) = (dir.path().join("link"), data.join("inside"));
+        let further = inside.join("further");
+        std::fs::create_dir(beside.join("further")).expect("a directory");
         for (link, to) in [(&link, &below), (&inside, &beside)] {
             std::os::unix::fs::symlink(to, link).expect("a link");
         }
@@ -640,13 +655,19 @@ mod tests {
             refused.err().map(|e| e.to_string())
         };
         assert_eq!(refused(String::new()), None);
-        for allowed in [&data, &beside, &dir.path().into()] {
+        for allowed in [
+            &data,
+            &beside,
+            &dir.path().into(),
+            &data.join("../data-log"),
+        ] {
             assert_eq!(refused(format!("gcache.dir={}", allowed.display())), None);
         }
         for (option, dir) in [
             ("gcache.dir", &below),
             ("gcache.dir", &link),
             ("gcache.dir", &inside),
+            ("gcache.dir", &further),
             ("base_dir", &below),
         ] {
             let why =

@@ -41,6 +41,11 @@ impl Node {
             self.wait_a_moment(at + 1, &waiter);
         };
         let at = position.seqno;
+        if at < 0 {
+            // The server takes that for a failure, and does not end it.
+            self.gates.resume();
+            return None;
+        }
         if let Some((source, trx, conn)) = holder {
             self.note(&format!(
                 "this server is paused at seqno {at} amid a large transaction: {}. It keeps metadata locks on its tables and \

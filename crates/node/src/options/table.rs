@@ -351,7 +351,7 @@ table! {
     "pc.npvo": B, Is("false"), Connect, Always, Bool, RW, Ignored:
         "there is one history: of two primary components the one with the majority is the only one";
     "pc.recovery": B, Is("true"), Connect, Always, Bool, RO, Ignored:
-        "after an outage of all nodes the members always form the primary component again by themselves";
+        "after an outage of all nodes the members always form the primary component again by themselves, if there was more than one";
     "pc.version": Int(0, BIG), Is("0"), Connect, Always, Str, RO, Ignored:
         "the cluster agrees on its protocol by itself";
     "pc.wait_prim": B, Is("true"), Connect, Always, Bool, RO, Ignored:

@@ -554,3 +554,16 @@ fn what_has_no_place_when_its_only_node_stops_comes_with_the_next_start() {
         assert_eq!((again.read(row(1)), again.read(row(2))), (1, 1));
     });
 }
+
+/// It has no position yet: the server is told that this failed, and ends nothing.
+#[test]
+fn a_pause_before_there_is_a_position_holds_nothing() {
+    run(1, "", LIMIT, |world| {
+        let new = world.open(2, Disk::empty(), Position::UNDEFINED);
+        assert_eq!(new.node().pause(), None);
+        new.connect(&World::url(), false).expect("one is there");
+        world.synced(&new);
+        assert!(new.set(row(1), 1).is_committed());
+        world.settle();
+    });
+}

@@ -806,6 +806,34 @@ fn what_is_rolled_back_between_certification_and_commit_puts_its_node_out() {
     is_undone_on_one(said, Session::commit_rolled_back);
 }
 
+/// Its server's engine rolled it back; the log has it, and nobody could give a copy.
+#[test]
+fn the_last_one_with_data_keeps_it_and_has_all_after_its_restart() {
+    run(1, "", LIMIT, |world| {
+        let last = world.db(1);
+        assert!(last.set(row(1), 1).is_committed());
+        let mut t = last.begin();
+        t.put(row(2), 2).expect("a free row");
+        assert_eq!(t.commit_undone(), Outcome::TrxFail);
+        world.until("it ends", || {
+            last.node().phase() == Phase::Inconsistent && last.finals() == 1
+        });
+        last.join_threads();
+        assert!(world.report.said("keeps what it has"));
+        let history = last.position().history;
+        let file = world.state_file(1);
+        assert!(file.contains(&format!("uuid:    {history}")), "{file}");
+        assert!(file.contains("safe_to_bootstrap: 1"), "{file}");
+        world.crash(1);
+        let again = world.open_again(1);
+        again.connect(&World::url(), true).expect("it founds");
+        world.synced(&again);
+        assert_eq!((again.read(row(1)), again.read(row(2))), (1, 2));
+        assert!(again.set(row(3), 3).is_committed());
+        world.settle();
+    });
+}
+
 #[test]
 fn who_is_not_finished_for_long_is_told_of() {
     run(2, "", LIMIT, |world| {

@@ -159,7 +159,8 @@ async fn serve(shared: &Arc<Shared>, id: u64, stream: Socket, from: SocketAddr) 
         },
     };
     let refused = verdict.clone().err();
-    // Who is not on the list, or was not looked for there, learns nothing about this node.
+    // Who is not on the list, or was not looked for there, learns nothing about this node but whether the
+    // cluster has the name that he said.
     let (who, instance) = match admitted {
         true => (who.clone(), shared.instance),
         false => (Identity::default(), 0),

@@ -233,6 +233,8 @@ fn cut_too_far(case: &mut Case) -> anyhow::Result<()> {
                 "{told}; {}all killed; found, as must be: {found}",
                 cut.words
             ));
+            // It may have ended, as its log says why.
+            let _ = node.stop(ALONE);
             return Ok(());
         }
     }
