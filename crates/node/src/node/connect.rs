@@ -85,6 +85,10 @@ impl Node {
         if self.phase() != Phase::Closed {
             return Err(ConnectError::Connected);
         }
+        // A server that is no donor any more does not end it, and nothing could be applied.
+        if self.copy_pause.load(Relaxed) && self.gates.paused_at().is_some() {
+            return Err(ConnectError::Paused);
+        }
         let address = ClusterAddress::parse(url)?;
         {
             let mut options = lock(&self.options);

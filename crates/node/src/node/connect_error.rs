@@ -34,6 +34,12 @@ pub enum ConnectError {
          example gcomm://10.0.0.1,10.0.0.2; the first data node founds the cluster (--wsrep-new-cluster)"
     )]
     NothingToFound,
+    /// The server was paused for a copy, and disconnected amid it.
+    #[error(
+        "this server was disconnected amid a copy (SST) that it gave, and is still paused for that: nothing could be \
+         applied here. If wsrep_sst_* still runs, try again when it has ended; if not, restart this server"
+    )]
+    Paused,
     /// Already connected.
     #[error("this node is connected already; it must leave first")]
     Connected,

@@ -789,6 +789,8 @@ pub struct Node {
     forget_log: AtomicBool,
     /// It leaves as inconsistent, and nobody else has data: what it has is kept.
     last_with_data: AtomicBool,
+    /// The pause that stands began while a copy was given.
+    copy_pause: AtomicBool,
 }
 
 impl std::fmt::Debug for Node {

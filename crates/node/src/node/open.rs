@@ -261,6 +261,7 @@ impl Node {
             founds_alone: Default::default(),
             forget_log: Default::default(),
             last_with_data: Default::default(),
+            copy_pause: Default::default(),
             secured: Mutex::default(),
             setup,
         });

@@ -2,6 +2,7 @@
 //! them it is, the server does not say.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dromon_gates::{Seqno, Waiter};
@@ -46,6 +47,8 @@ impl Node {
             self.gates.resume();
             return None;
         }
+        let gives = self.shared().donation_open;
+        self.copy_pause.store(gives, Relaxed);
         if let Some((source, trx, conn)) = holder {
             self.note(&format!(
                 "this server is paused at seqno {at} amid a large transaction: {}. It keeps metadata locks on its tables and \
@@ -103,6 +106,7 @@ impl Node {
         if self.has_tables() {
             self.save_running();
         }
+        self.copy_pause.store(false, Relaxed);
         self.gates.resume();
     }
 }

@@ -226,3 +226,29 @@ fn a_pause_that_ends_while_its_node_joins_again_leaves_no_position() {
         assert!(noted(-1), "{}", world.state_file(db.n));
     });
 }
+
+/// Its server, which is no donor by then, may never end the pause of an rsync.
+#[test]
+fn who_was_disconnected_amid_a_copy_stays_so_while_that_pause_stands() {
+    run(2, "", LIMIT, |world| {
+        let donor = world.db(2);
+        donor.holds.close(Point::DonorPaused);
+        let lost = begin_join(world, 3, "n2");
+        world.until("it is paused", || {
+            donor.holds.waiting(Point::DonorPaused) == 1
+        });
+        donor.disconnect();
+        world.until("the joiner gives up", || lost.gave_up() == 1);
+        lost.disconnect();
+        let why = donor.connect(&World::url(), false);
+        let why = why.expect_err("nothing could be applied there");
+        assert!(why.contains("still paused for that"), "{why}");
+        donor.holds.open(Point::DonorPaused);
+        world.until("it is let in", || {
+            donor.connect(&World::url(), false).is_ok()
+        });
+        world.synced(&donor);
+        assert!(donor.set(row(1), 1).is_committed());
+        world.settle();
+    });
+}
