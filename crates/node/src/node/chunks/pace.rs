@@ -379,6 +379,8 @@ impl Node {
             let pause = busy.mul_f64(1.0 / share - 1.0).min(LEAST_MAX);
             let by = Some(Instant::now() + pause);
             let waited = self.gates.wait_released(Seqno::MAX, waiter, false, by);
+            let nanos = pause.as_nanos() as u64;
+            self.counters.bulk_held_ns.fetch_add(nanos, Relaxed);
             return waited != Err(WaitError::Closed);
         }
         true
