@@ -447,4 +447,15 @@ mod tests {
         ));
         assert!(popped(&mut files, 100).is_empty());
     }
+
+    #[test]
+    fn nobody_else_reads_a_spool_file() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = Spooler::new(dir.path(), read_whole()).create();
+        let kept = file.expect("room");
+        let found = kept.get().and_then(std::fs::File::metadata);
+        let mode = found.expect("it is open").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{mode:o}");
+    }
 }

@@ -595,17 +595,6 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_reads_a_spool_file() {
-        use std::os::unix::fs::PermissionsExt;
-        let dir = tempfile::tempdir().expect("a directory");
-        let file = Spooler::new(dir.path(), read_whole()).create();
-        let kept = file.expect("room");
-        let found = kept.get().and_then(File::metadata);
-        let mode = found.expect("it is open").permissions().mode();
-        assert_eq!(mode & 0o077, 0, "{mode:o}");
-    }
-
-    #[test]
     fn what_a_full_disk_did_not_take_is_not_encoded() {
         let dir = tempfile::tempdir().expect("a directory");
         let well = Spooler::new(dir.path(), read_whole());
