@@ -169,8 +169,10 @@ mod tests {
             int main(int n, char **files)
             {
                 char c;
-                for (int i = 1; i < n; i++)
-                    if (pread(open(files[i], O_RDONLY), &c, 1, 0) != 1 || c != '0' + i) return i;
+                for (int i = 1; i < n; i++) {
+                    int fd = open(files[i], O_RDONLY);
+                    if (pread(fd, &c, 1, 0) != 1 || c != '0' + i || close(fd) != 0) return i;
+                }
                 return 0;
             }"#;
         let dir = tempfile::tempdir().expect("a temporary directory");
