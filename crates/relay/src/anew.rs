@@ -1,7 +1,7 @@
-//! With a full disk: when there is room again, the relay takes its own place.
+//! With a full disk, or without descriptors: when there is room again, the relay takes its own place.
 
 use std::env;
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +13,8 @@ use dromon_log::Device;
 const LOOK: Duration = Duration::from_secs(5);
 const ROOM_BYTES: u64 = 16 << 20;
 const ROOM: &str = "dromon-relay.room";
+/// So many descriptors at once, more than a start takes: one that finds none would be the end of the relay.
+const DESCRIPTORS: usize = 16;
 /// What could not be run now cannot be run in five seconds, but perhaps later.
 const LATER: Duration = Duration::from_secs(60);
 
@@ -53,7 +55,7 @@ impl Anew {
     }
 }
 
-/// Whether so much can be written that it is worth going on.
+/// Whether so much can be written, and so many files be open, that it is worth going on.
 pub(crate) fn has_room(device: &dyn Device) -> bool {
     let zeros = vec![0; 1 << 20];
     let write = || {
@@ -61,7 +63,9 @@ pub(crate) fn has_room(device: &dyn Device) -> bool {
         for n in 0..ROOM_BYTES >> 20 {
             file.write_at(&mut [IoSlice::new(&zeros)], n << 20)?;
         }
-        file.sync_all()
+        file.sync_all()?;
+        let all: io::Result<Vec<_>> = (0..DESCRIPTORS).map(|_| device.open(ROOM)).collect();
+        all.map(drop)
     };
     let had = write().is_ok();
     // If it cannot be removed, the next attempt cannot make it.

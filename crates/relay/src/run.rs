@@ -254,7 +254,8 @@ fn answer_http(address: &str, http: HttpServer, log: &Log) -> Result<(), RunErro
 }
 
 /// Nothing more can be stored. What is on the disk goes on being served until the relay is told to end:
-/// replicas need it more than ever. With a full disk it begins anew when there is room.
+/// replicas need it more than ever. What passes, a full disk or a shortage of descriptors, does not end the
+/// storing: it begins anew when there is room.
 fn serve_what_is_there(
     why: &StoreError,
     mut housekeeping: Housekeeping,
@@ -263,12 +264,15 @@ fn serve_what_is_there(
     told: &AtomicBool,
     log: &Log,
 ) {
-    let full = why.is_full();
-    let then = match full {
-        false => "What is stored is served until the relay is told to end",
-        true => {
+    let (full, passes) = (why.is_full(), why.passes());
+    let then = match (full, passes) {
+        (true, _) => {
             "What is stored is served, old files go as they are to, and when there is room again the relay goes on by itself"
         }
+        (false, true) => {
+            "What is stored is served, and when there are descriptors and memory again the relay goes on by itself"
+        }
+        (false, false) => "What is stored is served until the relay is told to end",
     };
     log.say(
         Level::Error,
@@ -278,12 +282,11 @@ fn serve_what_is_there(
     let began = Instant::now();
     while !told.load(Ordering::Acquire) {
         thread::sleep(LOOK);
-        if !full {
-            housekeeping.without_purging();
-            continue;
+        match full {
+            true => housekeeping.now_and_then(),
+            false => housekeeping.without_purging(),
         }
-        housekeeping.now_and_then();
-        if anew.is_due(began.elapsed()) && has_room(device) {
+        if passes && anew.is_due(began.elapsed()) && has_room(device) {
             log.say(Level::Note, "There is room again: the relay begins anew.");
             remember(server, log);
             let why = begin_anew();

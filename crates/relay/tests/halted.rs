@@ -1,10 +1,12 @@
-//! A relay that pulls nothing any more, in a process of its own.
+//! A relay that stores nothing any more, in a process of its own.
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::net::TcpListener;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -16,9 +18,12 @@ use dromon_binlog::{BinlogState, Checksum};
 use dromon_log::{DirDevice, SimDevice};
 use dromon_relay::given::Given;
 use dromon_relay::log::Log;
-use dromon_relay::pull::{Following, Puller, Source, Wish};
+use dromon_relay::pull::{Asker, Following, Login, Puller, Source, Wish};
+use dromon_relay::serve::{Account, Policy, Registry, ServeOptions, Server};
 use dromon_relay::store::{Store, StoreOptions};
+use dromon_relay::wire::PasswordHash;
 use dromon_relay::{Config, RELAY};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 const CRC: Checksum = Checksum::Crc32;
 /// Says to a process of its own where its settings are.
@@ -35,7 +40,7 @@ impl Drop for Killed {
 }
 
 fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     while !is() {
         assert!(Instant::now() < end, "{what}");
         thread::sleep(Duration::from_millis(20));
@@ -87,34 +92,138 @@ fn replica(address: String, log: Log) -> Puller {
     Puller::new(source, store, log, Box::new(|| ()), None)
 }
 
+/// Is the relay, if this process is to be that. `true`: it was, and has ended.
+fn is_relay() -> bool {
+    let Some(settings) = env::var_os(SETTINGS) else {
+        return false;
+    };
+    let given = Given::read(&RELAY, Path::new(&settings)).expect("settings");
+    let config = Config::settle(&given).expect("good ones");
+    dromon_relay::run(&config).expect("it starts");
+    true
+}
+
+/// A relay in a process of its own, and where it listens: its files, and what it says, are in `home`. `test`
+/// begins with [`is_relay`].
+fn relay(test: &str, home: &Path, primary: &str) -> (Killed, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    drop(listener);
+    let settings = home.join("relay.cnf");
+    let text = format!(
+        "primary = {primary}\nuser = repl\npassword = secret\nserver_id = 42\naccount = repl:secret\ndir = {}\n\
+         listen = {address}\nlog = {}\nfile_size = 4K\n",
+        home.join("relay").display(),
+        home.join("relay.log").display()
+    );
+    fs::write(&settings, text).expect("written");
+    let mut relay = Command::new(env::current_exe().expect("this program"));
+    relay.args(["--exact", test, "--nocapture"]);
+    relay.env(SETTINGS, &settings).stdout(Stdio::null());
+    (Killed(relay.spawn().expect("it runs")), address)
+}
+
+/// A primary that has what this store has.
+fn primary(store: &Store, log: Log) -> String {
+    let options = ServeOptions {
+        server_id: 41,
+        accounts: [Account {
+            name: "repl".into(),
+            password: PasswordHash::of(b"secret"),
+            admin: false,
+        }]
+        .into(),
+        policy: Policy::Pass,
+        policies: BTreeMap::new(),
+        congestion: None,
+        tls: None,
+        tls_required: false,
+        connections_max: 50,
+        zstd: true,
+        write_timeout: Duration::from_secs(5),
+        heartbeat: Duration::from_secs(1),
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let server = Server::new(options, store.view(), Registry::new(60), log, 0);
+    thread::spawn(move || server.listen(&listener));
+    address
+}
+
+/// What a relay has, if it answers.
+fn position(address: &str) -> Option<String> {
+    let login = Login {
+        address: address.to_owned(),
+        user: "repl".into(),
+        password: "secret".into(),
+        tls: None,
+        limit: Duration::from_secs(10),
+        in_all: None,
+    };
+    let mut asker = Asker::connect(&login).ok()?;
+    let rows = asker.ask("SELECT @@gtid_binlog_pos", 4096).ok()?;
+    let cell = rows.first()?.first()?.as_deref()?;
+    Some(String::from_utf8_lossy(cell).into_owned())
+}
+
+/// No descriptor for the next file, for a moment: the relay stores again when there are some.
+#[test]
+fn no_descriptor_for_a_file() {
+    if is_relay() {
+        return;
+    }
+    let home = tempfile::tempdir().expect("a directory");
+    let options = StoreOptions::default();
+    let opened = Store::open(Arc::new(SimDevice::new(7)), options, BinlogState::new());
+    let (mut store, _) = opened.expect("empty");
+    store.begin_file(&format_event(CRC)).expect("a good disk");
+    let grow = |store: &mut Store, numbers: RangeInclusive<u64>| {
+        for name in numbers.map(|n| gtid(0, 1, n)) {
+            append(store, &transaction(name, 1, 1000, CRC), name).expect("a good disk");
+        }
+        store.flush().expect("a good disk");
+    };
+    grow(&mut store, 1..=1);
+    let log = Log::file(&home.path().join("primary.log")).expect("writable");
+    let primary = primary(&store, log);
+    let (relay, address) = relay("no_descriptor_for_a_file", home.path(), &primary);
+    until("it has the first one", || {
+        position(&address).as_deref() == Some("0-1-1")
+    });
+    let may_open = |current: Option<u64>| {
+        let limit = Rlimit {
+            current,
+            ..getrlimit(Resource::Nofile)
+        };
+        let pid = Pid::from_child(&relay.0);
+        prlimit(Some(pid), Resource::Nofile, limit).expect("its own child")
+    };
+    let before = may_open(Some(3));
+    grow(&mut store, 2..=20);
+    let said = || fs::read_to_string(home.path().join("relay.log")).unwrap_or_default();
+    until("it stores nothing more", || {
+        said().contains("Nothing more is stored")
+    });
+    assert!(said().contains("Too many open files"), "{}", said());
+    may_open(before.current);
+    until("it has all", || {
+        position(&address).as_deref() == Some("0-1-20")
+    });
+    assert!(said().contains("begins anew"), "{}", said());
+}
+
 /// What a replica needs that came since is known after a SIGKILL, too: when the relay is started again, that is
 /// not purged.
 #[test]
 fn who_comes_is_written_down() {
-    if let Some(settings) = env::var_os(SETTINGS) {
-        let given = Given::read(&RELAY, Path::new(&settings)).expect("settings");
-        let config = Config::settle(&given).expect("good ones");
-        dromon_relay::run(&config).expect("it starts");
+    if is_relay() {
         return;
     }
     let home = tempfile::tempdir().expect("a directory");
     let dir = home.path().join("relay");
     fs::create_dir(&dir).expect("made");
     halted(&dir);
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("bound").to_string();
-    drop(listener);
-    let settings = home.path().join("relay.cnf");
-    let text = format!(
-        "primary = 127.0.0.1:1\nuser = repl\nserver_id = 42\naccount = repl:secret\ndir = {}\nlisten = {address}\nlog = {}\n",
-        dir.display(),
-        home.path().join("relay.log").display()
-    );
-    fs::write(&settings, text).expect("written");
-    let mut relay = Command::new(env::current_exe().expect("this program"));
-    relay.args(["--exact", "who_comes_is_written_down", "--nocapture"]);
-    relay.env(SETTINGS, &settings).stdout(Stdio::null());
-    let relay = Killed(relay.spawn().expect("it runs"));
+    let (relay, address) = relay("who_comes_is_written_down", home.path(), "127.0.0.1:1");
 
     let log = Log::file(&home.path().join("replica.log")).expect("writable");
     let puller = replica(address, log);

@@ -173,11 +173,42 @@ impl StoreError {
 
     /// Whether descriptors or memory were short, which passes.
     pub fn is_shortage(&self) -> bool {
-        let (StoreError::Io { source, .. } | StoreError::Access { source, .. }) = self else {
-            return false;
+        let source = match self {
+            StoreError::Io { source, .. } | StoreError::Access { source, .. } => source,
+            StoreError::Ended(cause) => return cause.is_shortage(),
+            _ => return false,
         };
         let short = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
         let code = source.raw_os_error();
         short.iter().any(|e| code == Some(e.raw_os_error()))
+    }
+
+    /// Whether the relay can go on by itself when this is over: a start takes nothing on trust that is not
+    /// known to be on the disk, and finds the files as they were.
+    pub fn passes(&self) -> bool {
+        self.is_full() || self.is_shortage()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes() {
+        let of = |code: i32| StoreError::io("create", "a")(io::Error::from_raw_os_error(code));
+        for short in [Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
+            let error = of(short.raw_os_error());
+            assert!(error.is_shortage() && error.passes() && !error.is_full());
+            // Whoever comes to the store after the first one is told so.
+            let ended = StoreError::Ended(Arc::new(error));
+            assert!(ended.is_shortage() && ended.passes());
+        }
+        let full = StoreError::Ended(Arc::new(of(Errno::NOSPC.raw_os_error())));
+        assert!(full.passes() && !full.is_shortage());
+        for lasting in [of(Errno::IO.raw_os_error()), StoreError::Panicked] {
+            assert!(!lasting.passes());
+            assert!(!StoreError::Ended(Arc::new(lasting)).passes());
+        }
     }
 }

@@ -167,8 +167,8 @@ pub enum Part {
 
 impl Store {
     /// Opens the files of a directory, mends what a crash left, and says what that was. If there
-    /// are none, the first file will begin with `start`. If the disk is too full to go on, or it was
-    /// [halted](Store::halt), it is open and has failed: see [`Store::failure`].
+    /// are none, the first file will begin with `start`. If the disk is too full to go on, or
+    /// descriptors are short, or it was [halted](Store::halt), it is open and has failed: see [`Store::failure`].
     pub fn open(
         device: Arc<dyn Device>,
         options: StoreOptions,
@@ -275,8 +275,8 @@ impl Store {
             false => store.write_mark(),
         };
         match ready {
-            // What is here can be served, and room be made by purging.
-            Err(error) if error.is_full() => {}
+            // What is here can be served, and room be made by purging; what is short comes back.
+            Err(error) if error.passes() => {}
             ready => ready?,
         }
         if let (None, Some(halted)) = (&store.failed, halt::marked(&*store.device)?) {
