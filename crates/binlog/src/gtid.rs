@@ -223,6 +223,17 @@ struct Domain {
     last: u32,
 }
 
+impl Domain {
+    /// Its last group. `domain`: its own number.
+    fn last(&self, domain: u32) -> Gtid {
+        Gtid {
+            domain,
+            server: self.last,
+            seqno: self.servers[&self.last],
+        }
+    }
+}
+
 impl BinlogState {
     /// Of an empty binlog.
     pub fn new() -> BinlogState {
@@ -242,14 +253,28 @@ impl BinlogState {
     /// The last group of each domain: `gtid_binlog_pos`.
     pub fn position(&self) -> Position {
         let mut position = Position::new();
-        for (domain, state) in &self.domains {
-            position.set(Gtid {
-                domain: *domain,
-                server: state.last,
-                seqno: state.servers[&state.last],
-            });
+        for gtid in self.lasts() {
+            position.set(gtid);
         }
         position
+    }
+
+    /// The last group of each domain, by domain.
+    pub fn lasts(&self) -> impl Iterator<Item = Gtid> + '_ {
+        self.domains
+            .iter()
+            .map(|(domain, state)| state.last(*domain))
+    }
+
+    /// The last group of a domain.
+    pub fn last(&self, domain: u32) -> Option<Gtid> {
+        self.domains.get(&domain).map(|state| state.last(domain))
+    }
+
+    /// Bytes of memory that it takes, about: a domain has a map of its own.
+    pub fn weight(&self) -> usize {
+        let domains = self.domains.values();
+        domains.map(|state| 200 + 32 * state.servers.len()).sum()
     }
 
     /// The last seqno of a server in a domain.

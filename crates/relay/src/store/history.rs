@@ -59,6 +59,12 @@ impl From<GtidSet> for History {
 }
 
 impl History {
+    /// Bytes of memory that it takes, about.
+    pub(super) fn weight(&self) -> usize {
+        let sets = self.mysql.iter().map(|(_, list)| 100 + 16 * list.len());
+        self.mariadb.weight() + sets.sum::<usize>()
+    }
+
     /// For a place in a file that began behind `start`: see [`Point::state`](super::Point::state).
     pub(super) fn since(&self, start: &GtidSet) -> History {
         History {

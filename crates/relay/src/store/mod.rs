@@ -23,6 +23,7 @@ mod lacks;
 mod mark;
 mod names;
 mod places;
+mod points;
 mod purge;
 mod recover;
 mod scan;
@@ -41,6 +42,7 @@ use dromon_binlog::{
 use dromon_log::{Device, DeviceFile};
 
 use beside::Beside;
+use points::Pace;
 use recover::{check_kind, check_prefix, damaged, open_mark, recover_last};
 
 pub use beside::{GroupKey, HintReader, Hinted, Said, beside};
@@ -50,7 +52,8 @@ pub use history::{History, Kind};
 pub use lacks::Lacks;
 pub use mark::Place;
 pub use names::{file_name, file_number, file_prefix};
-pub use places::{Begin, FileEntry, Places, Point, Refused, Text, Wanted};
+pub use places::{Begin, FileEntry, Places, Refused, Text, Wanted};
+pub use points::Point;
 pub use purge::{Candidate, Limits, Verdict, verdict};
 pub use scan::{Head, Rest, Scan};
 pub use stamps::Stamps;
@@ -70,7 +73,7 @@ pub struct StoreOptions {
     pub file_max: u64,
     /// Bytes of the newest events in memory.
     pub tail_max: usize,
-    /// Bytes between places of the index.
+    /// Bytes between places of the index; those that take much memory are further apart.
     pub point_every: u64,
     /// Of the events that the relay makes.
     pub server_id: u32,
@@ -136,7 +139,7 @@ struct OpenFile {
     /// All groups of MySQL before it.
     start: GtidSet,
     points: Vec<Point>,
-    last_point: u64,
+    pace: Pace,
     /// Where the newest group begins.
     group_at: u64,
     /// The checksum of its first event.
@@ -504,7 +507,7 @@ impl Store {
             published: body,
             start: self.state.mysql.clone(),
             points: Vec::new(),
-            last_point: body,
+            pace: Pace::new(self.options.point_every, body),
             group_at: body,
             group_first: 0,
             hints: Vec::new(),
@@ -544,15 +547,9 @@ impl Store {
             open.group_at = at;
             open.group_first = checksum_of(&raw);
         }
-        if let Part::Begin | Part::Alone(..) = part
-            && at >= open.last_point + self.options.point_every
-        {
-            open.last_point = at;
-            open.points.push(Point {
-                at,
-                state: self.state.since(&open.start),
-                time: self.time,
-            });
+        if let Part::Begin | Part::Alone(..) = part {
+            let point = open.pace.point(at, &self.state, &open.start, self.time);
+            open.points.extend(point);
         }
         open.buf.extend_from_slice(&raw);
         if let Part::End(name, time) | Part::Alone(name, time) = part {
@@ -617,7 +614,7 @@ impl Store {
         if let Some(open) = &mut self.open {
             let settled = open.settled;
             open.points.retain(|p| p.at < settled);
-            open.last_point = open.points.last().map_or(open.last_point, |p| p.at);
+            open.pace.back(open.points.last().map(|p| p.at));
         }
         Ok(())
     }
@@ -707,7 +704,8 @@ impl Store {
             len: settled,
             chunk,
             points,
-            state: self.state.clone(),
+            position: self.state.mariadb.position(),
+            state: Arc::new(self.state.clone()),
             groups: std::mem::take(&mut self.groups),
             made: self.made.take().unwrap_or_default(),
         }))

@@ -11,23 +11,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 
 use dromon_binlog::{BinlogState, Gtid, GtidSet, Position};
 
 use super::history::History;
 use super::lacks::{Lacks, text};
 use super::mark::Place;
-
-/// A group begins here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Point {
-    /// Byte of the file.
-    pub at: u64,
-    /// All groups before; of MySQL those in the file alone: a set may be large, and there are many places.
-    pub state: History,
-    /// When the last of them began, in seconds since 1970.
-    pub time: u32,
-}
+use super::points::Point;
 
 /// What is known of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,17 +42,24 @@ pub struct FileEntry {
     pub indexed: bool,
 }
 
-/// Places that are kept of all files, but those of the newest one. Each takes some 650 bytes where there
-/// is one domain, and 2 KB where there are ten.
-const POINTS_MAX: usize = 1 << 16;
+/// Bytes of memory that places take of all files, but those of the newest one. Each takes some 650 where
+/// there is one domain, and 2 KB where there are ten.
+const POINTS_MAX: usize = 64 << 20;
+
+/// What the places of a file take.
+fn weight(points: &[Point]) -> usize {
+    points.iter().map(Point::weight).sum()
+}
 
 /// All files, without a gap.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     files: VecDeque<FileEntry>,
-    /// Of which places are kept: their numbers, the one read through or begun last behind. Some may be gone.
-    indexed: VecDeque<u64>,
-    state: History,
+    /// Of which places are kept: their numbers and what these places take, the one read through or begun last
+    /// behind. Some may be gone.
+    indexed: VecDeque<(u64, usize)>,
+    /// Shared with who stores and who reads, as it may be large: nobody is to wait for a copy.
+    state: Arc<History>,
     /// No group was made later.
     newest: u32,
 }
@@ -286,8 +284,7 @@ impl Wanted {
 /// Whether everything in `state` was taken by who has `position`.
 fn suits(state: &History, position: &Position) -> bool {
     let state = &state.mariadb;
-    let at = state.position();
-    at.iter().all(|last| match position.get(last.domain) {
+    state.lasts().all(|last| match position.get(last.domain) {
         None => false,
         Some(taken) if taken == last => true,
         // Taken must be still to come.
@@ -300,11 +297,12 @@ fn suits(state: &History, position: &Position) -> bool {
 impl Places {
     /// Of files that are there, what is in all of them, and when the newest of it was made.
     pub fn new(files: VecDeque<FileEntry>, state: History, newest: u32) -> Places {
-        let indexed = files.iter().filter(|f| f.indexed).map(|f| f.number);
+        let indexed = files.iter().filter(|f| f.indexed);
+        let indexed = indexed.map(|f| (f.number, weight(&f.points)));
         Places {
             indexed: indexed.collect(),
             files,
-            state,
+            state: Arc::new(state),
             newest,
         }
     }
@@ -333,7 +331,7 @@ impl Places {
     }
 
     /// All groups in the files and before them.
-    pub fn state(&self) -> &History {
+    pub fn state(&self) -> &Arc<History> {
         &self.state
     }
 
@@ -358,26 +356,25 @@ impl Places {
                 .back()
                 .is_none_or(|f| f.number + 1 == file.number)
         );
-        self.indexed.push_back(file.number);
+        self.indexed.push_back((file.number, weight(&file.points)));
         self.files.push_back(file);
         self.forget_points();
     }
 
-    /// Forgets the places of files that were read through or begun longest ago, if there are too many:
+    /// Forgets the places of files that were read through or begun longest ago, if they take too much:
     /// who begins there reads the file through again, as after a start.
     fn forget_points(&mut self) {
-        let count = |all: &Places, number| all.file(number).map_or(0, |f| f.points.len());
         // Never of the newest, which is written.
         let newest = self.files.back().map(|f| f.number);
         let mut kept = VecDeque::new();
-        let mut points = 0;
-        for number in std::mem::take(&mut self.indexed).into_iter().rev() {
-            let of_it = count(self, number);
-            if newest == Some(number) || kept.is_empty() || points + of_it <= POINTS_MAX {
-                points += of_it;
-                if self.file(number).is_some() {
-                    kept.push_front(number);
-                }
+        let mut bytes = 0;
+        for (number, of_it) in std::mem::take(&mut self.indexed).into_iter().rev() {
+            if self.file(number).is_none() {
+                continue;
+            }
+            if newest == Some(number) || kept.is_empty() || bytes + of_it <= POINTS_MAX {
+                bytes += of_it;
+                kept.push_front((number, of_it));
             } else if let Some(file) = self.file_mut(number) {
                 file.points = Vec::new();
                 file.indexed = false;
@@ -386,22 +383,34 @@ impl Places {
         self.indexed = kept;
     }
 
-    /// The last file has grown by groups of which none was made later than `newest`.
-    pub fn grown(&mut self, len: u64, points: Vec<Point>, state: &History, newest: u32) {
+    /// The last file has grown by groups of which none was made later than `newest`. Gives the state of before,
+    /// which takes its time to let go.
+    pub fn grown(
+        &mut self,
+        len: u64,
+        points: Vec<Point>,
+        state: Arc<History>,
+        newest: u32,
+    ) -> Arc<History> {
         if let Some(file) = self.files.back_mut() {
             file.len = len;
+            let last = self.indexed.iter_mut().rev();
+            if let Some((_, of_it)) = last.into_iter().find(|(n, _)| *n == file.number) {
+                *of_it += weight(&points);
+            }
             file.points.extend(points);
         }
-        self.state.clone_from(state);
         self.newest = self.newest.max(newest);
+        std::mem::replace(&mut self.state, state)
     }
 
     /// A file was read through.
     pub fn index(&mut self, number: u64, points: Vec<Point>) {
         if let Some(file) = self.file_mut(number).filter(|f| !f.indexed) {
+            let of_it = weight(&points);
             file.points = points;
             file.indexed = true;
-            self.indexed.push_back(number);
+            self.indexed.push_back((number, of_it));
             self.forget_points();
         }
     }
@@ -435,15 +444,15 @@ impl Places {
     /// The file in which a replica with this position must begin.
     pub fn file_for(&self, position: &Position) -> Result<u64, Refused> {
         for taken in position.iter() {
-            let Some(last) = self.state.mariadb.position().get(taken.domain) else {
+            let Some(last) = self.state.mariadb.last(taken.domain) else {
                 continue;
             };
             let has = self.state.mariadb.get(taken.domain, taken.server);
             if has.is_some_and(|seqno| seqno >= taken.seqno) || last.seqno < taken.seqno {
                 continue;
             }
-            let oldest = self.files.front().map(|f| f.start.mariadb.position());
-            let oldest = oldest.and_then(|oldest| oldest.get(taken.domain));
+            let oldest = self.files.front().map(|f| &f.start.mariadb);
+            let oldest = oldest.and_then(|oldest| oldest.last(taken.domain));
             return Err(match oldest.is_some_and(|o| o.seqno > taken.seqno) {
                 // Whether it was there once cannot be told.
                 true => self.purged(position),
@@ -492,9 +501,9 @@ impl Places {
             Some(n) => (file.points[n].at, &file.points[n].state),
             None => (file.body, &file.start),
         };
-        let here = state.mariadb.position();
+        let here = &state.mariadb;
         let mut wanted = Wanted::all();
-        for taken in position.iter().filter(|g| here.get(g.domain) != Some(*g)) {
+        for taken in position.iter().filter(|g| here.last(g.domain) != Some(*g)) {
             let seqno = self.state.mariadb.get(taken.domain, taken.server);
             wanted.seeking.insert(
                 taken.domain,
@@ -528,7 +537,7 @@ impl Places {
             // The relay may have begun behind it (`start`), and does not know all servers of before.
             let old = self.state.mariadb.get(domain, server).is_none()
                 && oldest
-                    .and_then(|oldest| oldest.position().get(domain))
+                    .and_then(|oldest| oldest.last(domain))
                     .is_some_and(|begin| begin.seqno >= last.seqno);
             if !old && had.is_none_or(|seqno| seqno < last.seqno) {
                 left.set(last);
@@ -573,7 +582,7 @@ mod tests {
                 indexed: true,
             });
         }
-        all.grown(2000, Vec::new(), &history(9), 1300);
+        all.grown(2000, Vec::new(), Arc::new(history(9)), 1300);
         let newest: Vec<u32> = (0..3).map(|n| all.newest_group(n)).collect();
         assert_eq!(newest, [1100, 1100, 1300]);
     }
@@ -583,7 +592,8 @@ mod tests {
     #[test]
     fn places_of_old_files_are_forgotten() {
         let mut all = Places::default();
-        let held = |all: &Places| all.files.iter().map(|f| f.points.len()).sum::<usize>();
+        let held = |all: &Places| all.files.iter().map(|f| weight(&f.points)).sum::<usize>();
+        let each = weight(&points(1));
         for number in 1..=30 {
             all.push(FileEntry {
                 number,
@@ -598,12 +608,12 @@ mod tests {
             all.grown(
                 20_000,
                 points(number),
-                &history(number * 100_000 + 10_000),
+                Arc::new(history(number * 100_000 + 10_000)),
                 0,
             );
-            assert!(held(&all) <= POINTS_MAX + 10_000);
+            assert!(held(&all) <= POINTS_MAX + each);
         }
-        assert!(held(&all) >= POINTS_MAX - 10_000, "as many as may be");
+        assert!(held(&all) >= POINTS_MAX - each, "as many as may be");
         assert!(!all.files[0].indexed && all.files[29].indexed);
         // A replica needs the third one; others need others then.
         let position: Position = "0-1-305000".parse().expect("a position");
@@ -616,7 +626,7 @@ mod tests {
         assert_eq!(at(&all), Place { file: 3, at: 6000 });
         for number in 4..=20 {
             all.index(number, points(number));
-            assert!(held(&all) <= POINTS_MAX + 10_000);
+            assert!(held(&all) <= POINTS_MAX + each);
             assert!(all.files[number as usize - 1].indexed, "the one just read");
         }
         assert!(!all.files[2].indexed && all.files[29].indexed);
@@ -627,6 +637,47 @@ mod tests {
             number: 31,
             ..all.files[0].clone()
         });
-        assert_eq!(all.indexed, [30, 31]);
+        let indexed = all.indexed.iter().map(|(number, _)| *number);
+        assert_eq!(indexed.collect::<Vec<_>>(), [30, 31]);
+    }
+
+    /// It is memory that counts: few places may take much.
+    #[test]
+    fn heavy_places_are_forgotten() {
+        let state = |seqno: u64| -> History {
+            let domains = (0..500).map(|domain| Gtid {
+                domain,
+                server: 1,
+                seqno,
+            });
+            BinlogState::from_gtids(domains).into()
+        };
+        let mut all = Places::default();
+        for number in 1..=100 {
+            all.push(FileEntry {
+                number,
+                start: state(number * 100),
+                start_time: 0,
+                len: 1000,
+                list: 4,
+                body: 1000,
+                points: Vec::new(),
+                indexed: true,
+            });
+            let points = (1..=10).map(|n| Point {
+                at: 1000 + n,
+                state: state(number * 100 + n),
+                time: 0,
+            });
+            let last = Arc::new(state(number * 100 + 10));
+            all.grown(2000, points.collect(), last, 0);
+        }
+        let held = all.files.iter().map(|f| weight(&f.points)).sum::<usize>();
+        let each = weight(&all.files[99].points);
+        assert!(
+            held > POINTS_MAX - each && held <= POINTS_MAX + each,
+            "{held}"
+        );
+        assert!(!all.files[0].indexed && all.files[99].indexed);
     }
 }

@@ -12,6 +12,7 @@ use super::error::StoreError;
 use super::history::Kind;
 use super::mark::{self, Place};
 use super::names::{file_name, file_prefix};
+use super::points::Pace;
 use super::scan::{self, Head, Rest, Scan};
 use super::{OpenFile, Opened, StoreOptions};
 
@@ -244,7 +245,10 @@ pub(super) fn recover_last(
             settled: scan.settled,
             published: scan.settled,
             start: head.start.mysql.clone(),
-            last_point: scan.points.last().map_or(head.body, |p| p.at),
+            pace: Pace::new(
+                options.point_every,
+                scan.points.last().map_or(head.body, |p| p.at),
+            ),
             points: Vec::new(),
         };
         return Ok(Some((open, scan, head)));

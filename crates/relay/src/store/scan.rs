@@ -8,7 +8,7 @@ use dromon_log::DeviceFile;
 
 use super::error::StoreError;
 use super::history::{History, Kind};
-use super::places::Point;
+use super::points::{Pace, Point};
 
 /// Bytes read at once.
 const PIECE: usize = 256 << 10;
@@ -192,7 +192,7 @@ fn list(event: &Event<'_>, format: &Format) -> Option<History> {
     }
 }
 
-/// Reads a file through. `every`: bytes between its points, at least.
+/// Reads a file through. `every`: bytes between its points, at least; see [`Pace`].
 pub fn scan(
     file: &dyn DeviceFile,
     name: &str,
@@ -227,7 +227,7 @@ pub fn scan(
     };
     let mut grouper = Grouper::of_file_from(head.body, head.format.clone());
     let mut reader = Events::new(file, name, head.body, len);
-    let mut last_point = head.body;
+    let mut pace = Pace::new(every, head.body);
     loop {
         let at = reader.at;
         let rest = |what: String| Some(Rest::new(at, what));
@@ -252,18 +252,10 @@ pub fn scan(
                             scan.rest = rest("A group was begun within another one.".into());
                             break;
                         }
-                        match seen.step {
-                            Step::Begin(group) | Step::Alone(group, _)
-                                if group.begin >= last_point + every =>
-                            {
-                                last_point = group.begin;
-                                scan.points.push(Point {
-                                    at: group.begin,
-                                    state: scan.state.since(&head.start.mysql),
-                                    time: scan.time,
-                                });
-                            }
-                            _ => {}
+                        if let Step::Begin(group) | Step::Alone(group, _) = seen.step {
+                            let start = &head.start.mysql;
+                            let point = pace.point(group.begin, &scan.state, start, scan.time);
+                            scan.points.extend(point);
                         }
                         if let Step::End(group, _) | Step::Alone(group, _) = seen.step {
                             match (kind, group.name) {

@@ -12,7 +12,8 @@ use super::error::StoreError;
 use super::history::{History, Kind};
 use super::mark::Place;
 use super::names::{file_name, file_number};
-use super::places::{Begin, FileEntry, Places, Point, Refused};
+use super::places::{Begin, FileEntry, Places, Refused};
+use super::points::Point;
 use super::purge::{Candidate, Limits, Verdict, verdict};
 use super::scan::{Events, Head, head, scan};
 use super::stamps::{Stamps, since};
@@ -81,7 +82,8 @@ fn of_before(places: &Places, kind: Kind, unix_ms: i64) -> Stamps {
 }
 
 impl Shared {
-    fn grown(&mut self, grown: Grown, now: i64, kind: Kind) {
+    /// Gives what is to be let go when nobody is kept waiting by that.
+    fn grown(&mut self, grown: Grown, now: i64, kind: Kind) -> Arc<History> {
         self.stored.groups += grown.groups;
         self.stored.bytes += grown.len.saturating_sub(self.places.end().at);
         self.stored.syncs += 1;
@@ -89,10 +91,10 @@ impl Shared {
         let (first, latest) = grown.made;
         let unix_ms = unix_ms();
         let newest = latest.min(seconds(unix_ms));
-        self.places.grown(len, points, &grown.state, newest);
+        let before = self.places.grown(len, points, grown.state, newest);
         let came = match kind.by_place() {
             true => self.places.end().as_position(),
-            false => grown.state.mariadb.position(),
+            false => grown.position,
         };
         // Two seconds: clocks differ. A transaction may be made with any time.
         let possible = |time: u32| i64::from(time) * 1000 <= unix_ms + 2000;
@@ -105,6 +107,7 @@ impl Shared {
             Some(chunk) => self.tail.push(chunk),
             None => self.tail.clear(),
         }
+        before
     }
 }
 
@@ -117,7 +120,9 @@ pub(super) struct Grown {
     /// Places in them.
     pub points: Vec<Point>,
     /// All groups up to there.
-    pub state: History,
+    pub state: Arc<History>,
+    /// The last ones of it.
+    pub position: Position,
     /// Groups in it.
     pub groups: u64,
     /// When the first of them was made, and the latest, in seconds since 1970.
@@ -214,12 +219,14 @@ impl View {
 
     /// All groups that are on the disk or were purged.
     pub fn state(&self) -> BinlogState {
-        self.shared().places.state().mariadb.clone()
+        let state = Arc::clone(self.shared().places.state());
+        state.mariadb.clone()
     }
 
     /// The same, of MySQL.
     pub fn executed(&self) -> GtidSet {
-        self.shared().places.state().mysql.clone()
+        let state = Arc::clone(self.shared().places.state());
+        state.mysql.clone()
     }
 
     /// Those of MySQL that are not in the files any more, or never were.
@@ -326,19 +333,19 @@ impl View {
     pub(super) fn begun(&self, file: FileEntry, head: Chunk, ended: Option<Grown>) {
         let now = self.now_ms();
         let mut shared = self.shared();
-        if let Some(grown) = ended {
-            shared.grown(grown, now, self.kind);
-        }
+        let before = ended.map(|grown| shared.grown(grown, now, self.kind));
         shared.places.push(file);
         shared.tail.push(head);
         drop(shared);
+        drop(before);
         self.grown.notify_all();
     }
 
     /// The last file has grown.
     pub(super) fn publish(&self, grown: Grown) {
         let now = self.now_ms();
-        self.shared().grown(grown, now, self.kind);
+        let before = self.shared().grown(grown, now, self.kind);
+        drop(before);
         self.grown.notify_all();
     }
 
@@ -387,6 +394,16 @@ impl View {
         let damage = self.index(number)?;
         let begin = self.shared().places.begin_set(has);
         Ok(begin.map(|begin| Found { begin, damage }))
+    }
+
+    /// The places of a file.
+    #[cfg(test)]
+    pub(super) fn points(&self, number: u64) -> Vec<Point> {
+        let shared = self.shared();
+        shared
+            .places
+            .file(number)
+            .map_or(Vec::new(), |f| f.points.clone())
     }
 
     /// Reads hints.
