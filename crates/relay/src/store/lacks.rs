@@ -98,11 +98,15 @@ impl Places {
         let files = self.files();
         // Sets grow along the files.
         let suiting = files.partition_point(|f| f.start.mysql.is_subset(has));
-        match (suiting.checked_sub(1), files.front()) {
-            (Some(n), _) => Ok(files.get(n)),
-            (None, None) => Ok(None),
-            (None, Some(oldest)) => Err(Refused::PurgedSet {
-                lacks: text(&oldest.start.mysql.minus(has)),
+        if let Some(n) = suiting.checked_sub(1) {
+            return Ok(files.get(n));
+        }
+        let lacks = self.oldest().mysql.minus(has);
+        match lacks.is_empty() {
+            // There is no file yet.
+            true => Ok(None),
+            false => Err(Refused::PurgedSet {
+                lacks: text(&lacks),
             }),
         }
     }

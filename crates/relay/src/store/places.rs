@@ -155,12 +155,18 @@ pub struct Begin {
 pub struct Wanted {
     seeking: BTreeMap<u32, Seek>,
     lacks: Lacks,
+    /// Said of a group that is [`Seek::old`] and does not come.
+    purged: Option<Refused>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seek {
     last: Gtid,
     found: Found,
+    /// It may have been before the oldest file, or before the relay began: of its server nothing has come yet,
+    /// and the domain was past its number. Without gtid_strict_mode it may as well be still to come, so it is
+    /// looked for.
+    old: bool,
 }
 
 /// Where the last group is that a replica has.
@@ -183,8 +189,8 @@ impl Wanted {
     /// Those of MySQL.
     pub fn set(lacks: Lacks) -> Wanted {
         Wanted {
-            seeking: BTreeMap::new(),
             lacks,
+            ..Wanted::default()
         }
     }
 
@@ -232,12 +238,22 @@ impl Wanted {
             Found::Nowhere => true,
         };
         if beyond {
-            return Err(Refused::Forked {
-                has: seek.last,
-                last: gtid,
-            });
+            return Err(self.never(&seek, gtid));
+        }
+        // What came before this one is before what the replica has, too.
+        if gtid.server == seek.last.server
+            && let Some(seek) = self.seeking.get_mut(&gtid.domain)
+        {
+            seek.old = false;
         }
         Ok(false)
+    }
+
+    /// What the replica has does not come, in a domain that has come as far as `last`.
+    fn never(&self, seek: &Seek, last: Gtid) -> Refused {
+        let has = seek.last;
+        let purged = self.purged.clone().filter(|_| seek.old);
+        purged.unwrap_or(Refused::Forked { has, last })
     }
 
     /// Groups that the replica has and the relay has not reached.
@@ -250,7 +266,7 @@ impl Wanted {
     /// has and is not in it never comes: in a domain that has groups that is an error, in another
     /// one its first group will be.
     pub fn complete(&mut self, state: &BinlogState) -> Result<(), Refused> {
-        let position = state.position();
+        let mut never = None;
         for seek in self.seeking.values_mut() {
             if seek.found != Found::Awaited {
                 continue;
@@ -261,13 +277,16 @@ impl Wanted {
                 seek.found = Found::Here;
                 continue;
             }
-            if let Some(last) = position.get(domain) {
-                let has = seek.last;
-                return Err(Refused::Forked { has, last });
+            if let Some(last) = state.last(domain) {
+                never = Some((*seek, last));
+                break;
             }
             seek.found = Found::Nowhere;
         }
-        Ok(())
+        match never {
+            Some((seek, last)) => Err(self.never(&seek, last)),
+            None => Ok(()),
+        }
     }
 
     /// The next group was made after the replica came: all that the replica had was before it.
@@ -451,8 +470,7 @@ impl Places {
             if has.is_some_and(|seqno| seqno >= taken.seqno) || last.seqno < taken.seqno {
                 continue;
             }
-            let oldest = self.files.front().map(|f| &f.start.mariadb);
-            let oldest = oldest.and_then(|oldest| oldest.last(taken.domain));
+            let oldest = self.oldest().mariadb.last(taken.domain);
             return Err(match oldest.is_some_and(|o| o.seqno > taken.seqno) {
                 // Whether it was there once cannot be told.
                 true => self.purged(position),
@@ -462,14 +480,19 @@ impl Places {
         let found = self.files.iter().rev().find(|f| suits(&f.start, position));
         match (found, self.files.front()) {
             (Some(file), _) => Ok(file.number),
-            (None, None) => Ok(0),
-            (None, Some(_)) => Err(self.purged(position)),
+            (None, None) if suits(&self.state, position) => Ok(0),
+            (None, _) => Err(self.purged(position)),
         }
     }
 
+    /// All groups before the first file, be it still to come.
+    pub(super) fn oldest(&self) -> &History {
+        let first = self.files.front().map(|file| &file.start);
+        first.unwrap_or(&self.state)
+    }
+
     fn purged(&self, position: &Position) -> Refused {
-        let oldest = self.files.front().map(|f| f.start.mariadb.position());
-        let oldest = oldest.unwrap_or_default();
+        let oldest = self.oldest().mariadb.position();
         let (mut all, mut lacks) = (position.clone(), Position::new());
         for gtid in oldest.iter().filter(|g| position.get(g.domain).is_none()) {
             all.set(gtid);
@@ -501,7 +524,7 @@ impl Places {
             Some(n) => (file.points[n].at, &file.points[n].state),
             None => (file.body, &file.start),
         };
-        let here = &state.mariadb;
+        let (here, oldest) = (&state.mariadb, &self.oldest().mariadb);
         let mut wanted = Wanted::all();
         for taken in position.iter().filter(|g| here.last(g.domain) != Some(*g)) {
             let seqno = self.state.mariadb.get(taken.domain, taken.server);
@@ -513,8 +536,15 @@ impl Places {
                         true => Found::Here,
                         false => Found::Awaited,
                     },
+                    old: here.get(taken.domain, taken.server).is_none()
+                        && oldest
+                            .last(taken.domain)
+                            .is_some_and(|begin| begin.seqno > taken.seqno),
                 },
             );
+        }
+        if wanted.seeking.values().any(|seek| seek.old) {
+            wanted.purged = Some(self.purged(position));
         }
         Ok(Some(Begin {
             place: Place { file: number, at },
@@ -528,7 +558,7 @@ impl Places {
     /// In which domains of `until` one that has `has` and all of `before` is not there yet. Only a server's
     /// own numbers rise, so those of another one say nothing.
     pub fn not_there(&self, until: &Position, has: &Position, before: &BinlogState) -> Position {
-        let oldest = self.files.front().map(|file| &file.start.mariadb);
+        let oldest = &self.oldest().mariadb;
         let mut left = Position::new();
         for last in until.iter() {
             let Gtid { domain, server, .. } = last;
@@ -537,7 +567,7 @@ impl Places {
             // The relay may have begun behind it (`start`), and does not know all servers of before.
             let old = self.state.mariadb.get(domain, server).is_none()
                 && oldest
-                    .and_then(|oldest| oldest.last(domain))
+                    .last(domain)
                     .is_some_and(|begin| begin.seqno >= last.seqno);
             if !old && had.is_none_or(|seqno| seqno < last.seqno) {
                 left.set(last);

@@ -231,9 +231,7 @@ impl View {
 
     /// Those of MySQL that are not in the files any more, or never were.
     pub fn purged(&self) -> GtidSet {
-        let shared = self.shared();
-        let oldest = shared.places.files().front().map(|f| &f.start);
-        oldest.unwrap_or(shared.places.state()).mysql.clone()
+        self.shared().places.oldest().mysql.clone()
     }
 
     /// No group was made later, in seconds since 1970; 0: not known.

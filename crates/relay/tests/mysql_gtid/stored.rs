@@ -290,6 +290,18 @@ fn of(source: [u8; 16], numbers: std::ops::RangeInclusive<u64>) -> Vec<Name> {
     numbers.map(|n| (source, n)).collect()
 }
 
+/// Who lacks what was before the relay's beginning is told so, before there is a file, too.
+#[test]
+fn older_than_the_beginning() {
+    let start = set(&of(A, 1..=5));
+    let store = open_behind(&SimDevice::new(7), start.clone()).expect("empty");
+    let find = |has| store.view().find_set(&has).expect("readable");
+    assert_eq!(find(start).expect("it has that").begin, None);
+    let refused = find(set(&of(A, 1..=3))).expect_err("older");
+    let lacks = set(&of(A, 4..=5)).to_string();
+    assert!(refused.to_string().contains(&lacks), "{refused}");
+}
+
 /// A replica that is ahead waits; it is refused when what it has turns out never to come.
 #[test]
 fn ahead_of_the_relay() {

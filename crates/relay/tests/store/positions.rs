@@ -27,6 +27,83 @@ fn before_the_beginning() {
     assert!(said.contains("transactions of its own"), "{said}");
 }
 
+/// A server that the relay's beginning does not name is the primary again later. What a replica has of it, from
+/// before that beginning, is not a transaction of the replica's own: the relay says where it begins.
+#[test]
+fn before_the_beginning_and_back() {
+    let start: BinlogState = "0-2-100,5-1-1".parse().expect("a state");
+    let device = Arc::new(SimDevice::new(3));
+    let (mut store, _) = Store::open(device, options(), start).expect("empty");
+    let find = |store: &Store, text: &str| {
+        let position = text.parse().expect("a position");
+        store.view().find(&position).expect("readable")
+    };
+    let begins = |error: &str| error.contains("nothing before 0-2-100,5-1-1 any more");
+    // Before anything has come.
+    for old in ["0-1-90,5-1-1", "0-2-90,5-1-1"] {
+        let said = find(&store, old).expect_err("older").to_string();
+        assert!(begins(&said), "{said}");
+    }
+    for fits in ["0-2-100,5-1-1", "0-2-101,5-1-1", "0-1-101,5-1-1"] {
+        let found = find(&store, fits).expect("not older");
+        assert_eq!(found.begin, None, "there is no file yet");
+    }
+    store.begin_file(&format_event(CRC)).expect("no faults");
+    let come = |store: &mut Store, all: &[(u32, u64)]| {
+        for (server, seqno) in all {
+            let name = gtid(0, *server, *seqno);
+            append(store, &transaction(name, 0, 0, CRC), name).expect("no faults");
+        }
+        store.flush().expect("no faults");
+    };
+    come(&mut store, &[(2, 101), (2, 102)]);
+    let said = find(&store, "0-1-90,5-1-1").expect_err("older").to_string();
+    assert!(begins(&said), "{said}");
+    // What is sent to one that has this, of what came later.
+    let sent = |store: &mut Store, has: &str, later: &[(u32, u64)]| {
+        let begin = find(store, has).expect("perhaps here").begin;
+        let begin = begin.expect("a file");
+        let (before, mut wanted) = (begin.state.mariadb, begin.wanted);
+        let mut got = Vec::new();
+        for (server, seqno) in [(2, 101), (2, 102)].iter().chain(later) {
+            if before.get(0, *server).is_some_and(|had| had >= *seqno) {
+                continue;
+            }
+            match wanted.takes(gtid(0, *server, *seqno)) {
+                Ok(true) => got.push(*seqno),
+                Ok(false) => {}
+                Err(refused) => return Err((got, refused.to_string())),
+            }
+        }
+        Ok(got)
+    };
+    let later = [(1, 160), (2, 161), (1, 162)];
+    come(&mut store, &later);
+    let (got, said) = sent(&mut store, "0-1-90,5-1-1", &later).expect_err("older");
+    assert!(got.is_empty() && begins(&said), "{got:?} {said}");
+    // One that has something of its own is told that.
+    let (got, said) = sent(&mut store, "0-1-161,5-1-1", &later).expect_err("a fork");
+    let own = |said: &str| said.contains("transactions of its own");
+    assert!(got.is_empty() && own(&said), "{got:?} {said}");
+    assert_eq!(
+        sent(&mut store, "0-1-160,5-1-1", &later),
+        Ok(vec![161, 162])
+    );
+
+    // Without gtid_strict_mode what has an old number may have come later.
+    let start: BinlogState = "0-2-100,5-1-1".parse().expect("a state");
+    let device = Arc::new(SimDevice::new(4));
+    let (mut store, _) = Store::open(device, options(), start).expect("empty");
+    store.begin_file(&format_event(CRC)).expect("no faults");
+    come(&mut store, &[(2, 101), (2, 102)]);
+    let later = [(1, 80), (1, 90), (1, 160)];
+    come(&mut store, &later);
+    let all = sent(&mut store, "0-1-90,5-1-1", &later);
+    assert_eq!(all, Ok(vec![160]));
+    let (got, said) = sent(&mut store, "0-1-91,5-1-1", &later).expect_err("a fork");
+    assert!(got.is_empty() && own(&said), "{got:?} {said}");
+}
+
 /// The primary has dropped a domain, and a copy of its data has no position in that any more.
 #[test]
 fn a_domain_that_was_dropped() {
