@@ -376,7 +376,10 @@ fn user_variable(body: &[u8], collations: &Collations) -> Option<Vec<u8>> {
             let n = f64::from_le_bytes(value.try_into().ok()?);
             text.extend_from_slice(format!("{n:e}").as_bytes());
         }
-        2 if unsigned => text.extend_from_slice(le(value).to_string().as_bytes()),
+        // The literal alone is signed as long as it fits, and a column made of it is, too.
+        2 if unsigned => {
+            text.extend_from_slice(format!("CAST({} AS UNSIGNED)", le(value)).as_bytes())
+        }
         2 => text.extend_from_slice((le(value) as i64).to_string().as_bytes()),
         4 => {
             let [precision, scale, digits @ ..] = value else {
@@ -389,6 +392,10 @@ fn user_variable(body: &[u8], collations: &Collations) -> Option<Vec<u8>> {
             match Value::decode(column, digits, false, 0).ok()? {
                 Value::Decimal(n) => text.extend_from_slice(n.as_str().as_bytes()),
                 _ => return None,
+            }
+            // Without a point it is a whole number, with which a statement computes otherwise.
+            if *scale == 0 {
+                text.push(b'.');
             }
         }
         _ => return None,
@@ -416,6 +423,30 @@ mod tests {
         );
         let int = [head(2, 8), (-5i64).to_le_bytes().to_vec(), vec![0]].concat();
         assert_eq!(shown(&int).as_deref(), Some("SET @`v`=-5"));
+        let unsigned = |n: u64| [head(2, 8), n.to_le_bytes().to_vec(), vec![1]].concat();
+        assert_eq!(
+            shown(&unsigned(7)).as_deref(),
+            Some("SET @`v`=CAST(7 AS UNSIGNED)")
+        );
+        assert_eq!(
+            shown(&unsigned(u64::MAX)).as_deref(),
+            Some("SET @`v`=CAST(18446744073709551615 AS UNSIGNED)")
+        );
+        // What a server logs of 100, -5, 0 and 0.5; the precision is of all digits that it has kept.
+        for (value, wanted) in [
+            (&[9, 0, 0x80, 0, 0, 100][..], "100."),
+            (&[9, 0, 0x7f, 0xff, 0xff, 0xfa], "-5."),
+            (&[9, 0, 0x80, 0, 0, 0], "0."),
+            (&[2, 1, 0x80, 5], "0.5"),
+            (&[12, 3, 0x7f, 0xff, 0xff, 0xf3, 0xfe, 0x0b], "-12.500"),
+        ] {
+            let decimal = [head(4, value.len() as u8), value.to_vec()].concat();
+            assert_eq!(
+                shown(&decimal),
+                Some(format!("SET @`v`={wanted}")),
+                "{value:?}"
+            );
+        }
         assert_eq!(shown(&int[..20]), None);
         assert_eq!(
             shown(&[1, 0, 0, 0, b'v', 1]).as_deref(),
