@@ -489,7 +489,7 @@ pub(super) fn pieces<'a>(
         let last = unit.last.get(nth).copied().unwrap_or(false);
         let format = &transaction.form.format;
         let mut open = Open::default();
-        let mut before = Before::default();
+        let mut before = Before::of(format);
         let mut files = Files::default();
         let mut tables = Some(&*unit.tables);
         for event in transaction.events() {

@@ -1,7 +1,8 @@
 //! Statements of the source, with the session that they had.
 
 use dromon_binlog::{
-    ColumnType, Event, EventType, Gtid, Query, StatusVar, StatusVars, Value, flags, gtid_extra,
+    ColumnType, Event, EventType, Flavour, Format, Gtid, Query, StatusVar, StatusVars, Value,
+    flags, gtid_extra,
 };
 use rustc_hash::FxHashMap;
 
@@ -27,9 +28,27 @@ const SWITCHES: [(u32, &str, bool); 7] = [
     (0x4000, "sql_auto_is_null", true),
     (0x8000, "check_constraint_checks", false),
     (0x1000_0000, "sql_if_exists", true),
-    (0x100_0000, "explicit_defaults_for_timestamp", true),
+    (0x100_0000, DEFAULTS, true),
     (0x8_0000, "autocommit", false),
 ];
+
+/// Of these, what a TIMESTAMP is whose definition does not say it.
+const DEFAULTS: &str = "explicit_defaults_for_timestamp";
+
+/// Whether such a source sets its bit. Elsewhere it is never set, whatever the variable is there.
+fn says_defaults(format: &Format) -> bool {
+    let (major, minor, patch) = format.version();
+    let since = match (major, minor) {
+        (10, ..=4) => return false,
+        (10, 5) => 17,
+        (10, 6) => 9,
+        (10, 7) => 5,
+        (10, 8) => 4,
+        (10, 9) => 2,
+        _ => 0,
+    };
+    format.flavour() == Flavour::MariaDb && major >= 10 && patch >= since
+}
 
 /// Of the same flags: system_versioning_insert_history, which servers have from 10.11 on.
 const INSERT_HISTORY: u32 = 0x4000_0000;
@@ -151,6 +170,8 @@ pub(super) struct Before {
     setup: Vec<u8>,
     /// There are texts in it.
     texts: bool,
+    /// As of [`says_defaults`].
+    defaults: bool,
 }
 
 fn le(bytes: &[u8]) -> u64 {
@@ -169,6 +190,14 @@ impl Sets {
 }
 
 impl Before {
+    /// In a transaction of this form.
+    pub(super) fn of(format: &Format) -> Before {
+        Before {
+            defaults: says_defaults(format),
+            ..Before::default()
+        }
+    }
+
     fn add(&mut self, text: &[u8]) {
         self.setup.extend_from_slice(b";");
         self.setup.extend_from_slice(text);
@@ -249,10 +278,15 @@ impl Before {
                 StatusVar::Flags(bits) => {
                     history = bits & INSERT_HISTORY != 0;
                     for (bit, name, on) in SWITCHES {
-                        // A transaction is begun and ended here.
-                        if name != "autocommit" {
-                            let value = u8::from((bits & bit != 0) == on);
-                            sets.add(&format!("{name}={value}"));
+                        match name {
+                            // A transaction is begun and ended here.
+                            "autocommit" => {}
+                            // The server's own threads take their own global value then.
+                            DEFAULTS if !self.defaults => sets.add(&format!("{name}=DEFAULT")),
+                            _ => {
+                                let value = u8::from((bits & bit != 0) == on);
+                                sets.add(&format!("{name}={value}"));
+                            }
                         }
                     }
                 }
@@ -634,6 +668,46 @@ mod tests {
             assert!(!text.contains("character_set_collations"), "{text}");
         }
         assert!(setup(&new, &[99, 0, 46, 0]).is_err());
+    }
+
+    /// Where the source does not say what its TIMESTAMPs are by default, the target's own setting counts.
+    #[test]
+    fn timestamps_by_default() {
+        let gtid: Gtid = "0-1-1".parse().expect("a GTID");
+        for (version, unset, set) in [
+            ("10.3.35-MariaDB-log", "DEFAULT", "DEFAULT"),
+            ("10.5.16-MariaDB", "DEFAULT", "DEFAULT"),
+            ("10.5.17-MariaDB", "0", "1"),
+            ("10.6.8-MariaDB", "DEFAULT", "DEFAULT"),
+            ("10.6.9-MariaDB", "0", "1"),
+            ("10.9.1-MariaDB", "DEFAULT", "DEFAULT"),
+            ("10.10.1-MariaDB", "0", "1"),
+            ("10.11.19-MariaDB-deb12", "0", "1"),
+            ("11.4.2-MariaDB", "0", "1"),
+            ("8.0.36", "DEFAULT", "DEFAULT"),
+        ] {
+            for (bit, wanted) in [(0, unset), (1, set)] {
+                let status = [0, 0, 0, 0, bit];
+                let text = "CREATE TABLE t (a TIMESTAMP)";
+                let raw = crate::compile::tests::query_with(text, "d", &status);
+                let format = Format {
+                    server_version: dromon_binlog::version_bytes(version),
+                    ..Format::unknown()
+                };
+                let event = Event::parse_unverified(&raw, format.checksum()).expect("whole");
+                let Ok(dromon_binlog::Payload::Query(query)) = event.decode(&format) else {
+                    panic!("a statement");
+                };
+                let all = Collations::default();
+                let made = Before::of(&format).statement(&query, &event, gtid, &all);
+                let Ok(Op::Statement { setup, .. }) = made else {
+                    panic!("a statement");
+                };
+                let text = String::from_utf8_lossy(&setup);
+                let set = format!(",explicit_defaults_for_timestamp={wanted},");
+                assert!(text.contains(&set), "{version}: {text}");
+            }
+        }
     }
 
     /// What a statement says of the past is not taken for today.
