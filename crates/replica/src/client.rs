@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dromon_relay::net::{ClientTls, Socket};
@@ -150,15 +150,23 @@ pub struct Client {
     pub version: String,
 }
 
-/// Ends a connection from another thread.
+/// Ends a connection from another thread. It keeps none open: a session may last for months, and whoever ends
+/// it must not hold what is over.
 #[derive(Clone, Debug)]
-pub struct Cut(Arc<TcpStream>);
+pub struct Cut(Weak<TcpStream>);
 
 impl Cut {
     /// Ends it.
     pub fn cut(&self) {
-        // It may have ended by itself.
-        let _ = self.0.shutdown(Shutdown::Both);
+        if let Some(stream) = self.0.upgrade() {
+            // It may have ended by itself.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// There is nothing any more to end.
+    pub fn is_over(&self) -> bool {
+        self.0.strong_count() == 0
     }
 }
 
@@ -251,7 +259,7 @@ impl Client {
 
     /// For another thread to end it.
     pub fn cut(&self) -> Cut {
-        Cut(Arc::clone(self.socket.tcp()))
+        Cut(Arc::downgrade(self.socket.tcp()))
     }
 
     fn reply(&mut self, payload: &[u8]) -> io::Result<()> {

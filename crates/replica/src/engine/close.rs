@@ -108,6 +108,27 @@ mod tests {
         assert!(late.query(b"SELECT 1").is_err());
     }
 
+    /// A session that lasts for months holds no connection that another one has taken the place of.
+    #[test]
+    fn what_is_over_is_not_held() {
+        let fake = Fake::new(|_| None);
+        let settings = settings(&fake, &[]);
+        let shared = Shared::new(&settings, String::new(), 64);
+        let mut kept = Client::connect(&settings.target).expect("a target");
+        shared.connected(kept.cut());
+        let mut ended = Vec::new();
+        for _ in 0..3 {
+            let next = Client::connect(&settings.target).expect("a target");
+            shared.connected(next.cut());
+            ended.push(next.cut());
+            assert_eq!(shared.connections(), 2);
+        }
+        assert!(ended.iter().all(crate::client::Cut::is_over));
+        assert!(kept.query(b"SELECT 1").is_ok());
+        shared.cut();
+        assert!(kept.query(b"SELECT 1").is_err());
+    }
+
     /// What no rollback takes back is let through; for how long depends on why all ends. What waits for a
     /// worker, or could not be applied, holds up nobody.
     #[test]

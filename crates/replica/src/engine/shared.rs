@@ -434,9 +434,19 @@ impl Shared {
     /// One more connection.
     pub(super) fn connected(&self, cut: Cut) {
         match &mut *self.cuts.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(cuts) => cuts.push(cut),
+            Some(cuts) => {
+                cuts.retain(|cut| !cut.is_over());
+                cuts.push(cut);
+            }
             None => cut.cut(),
         }
+    }
+
+    /// How many connections it would end.
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> usize {
+        let cuts = self.cuts.lock().unwrap_or_else(PoisonError::into_inner);
+        cuts.as_ref().map_or(0, Vec::len)
     }
 
     /// Ends all connections.
