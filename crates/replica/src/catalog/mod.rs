@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use dromon_binlog::ColumnType;
 use dromon_binlog::hints::{Catalog, TableName};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use read::Known;
 pub use touched::Touched;
@@ -75,10 +75,17 @@ pub struct TableInfo {
     pub transactional: bool,
 }
 
+/// Database, 0, name.
+fn place(name: &TableName) -> Vec<u8> {
+    [name.database.as_bytes(), &[0], name.table.as_bytes()].concat()
+}
+
 /// All tables by database, 0, name.
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
     by_name: FxHashMap<Vec<u8>, Arc<TableInfo>>,
+    /// Sequences, by the same.
+    sequences: FxHashSet<Vec<u8>>,
     /// Upper and lower case of names are the same: they are kept in lower case.
     any_case: bool,
     /// By which their keys are computed.
@@ -100,13 +107,32 @@ impl Tables {
         }
     }
 
-    /// The table of this name.
-    pub fn find(&self, database: &[u8], table: &[u8]) -> Option<&Arc<TableInfo>> {
+    /// With these sequences.
+    #[must_use]
+    pub fn with_sequences<'n>(self, names: impl IntoIterator<Item = &'n TableName>) -> Tables {
+        Tables {
+            sequences: names.into_iter().map(place).collect(),
+            ..self
+        }
+    }
+
+    /// A name as it is looked up.
+    fn spelled(&self, database: &[u8], table: &[u8]) -> Vec<u8> {
         let name = [database, &[0], table].concat();
         match (self.any_case, std::str::from_utf8(&name)) {
-            (true, Ok(text)) => self.by_name.get(text.to_lowercase().as_bytes()),
-            _ => self.by_name.get(&name),
+            (true, Ok(text)) => text.to_lowercase().into_bytes(),
+            _ => name,
         }
+    }
+
+    /// The table of this name.
+    pub fn find(&self, database: &[u8], table: &[u8]) -> Option<&Arc<TableInfo>> {
+        self.by_name.get(&self.spelled(database, table))
+    }
+
+    /// Whether a sequence has this name.
+    pub fn is_sequence(&self, database: &[u8], table: &[u8]) -> bool {
+        !self.sequences.is_empty() && self.sequences.contains(&self.spelled(database, table))
     }
 
     /// The table that is shown as this.
@@ -127,6 +153,7 @@ impl Tables {
         let named = self.by_name.into_iter();
         Tables {
             by_name: named.map(|(name, info)| (lower(name), info)).collect(),
+            sequences: self.sequences.into_iter().map(lower).collect(),
             any_case: true,
             catalog: self.catalog,
         }
@@ -134,12 +161,11 @@ impl Tables {
 
     /// Of these tables.
     pub fn of(tables: impl IntoIterator<Item = (TableName, TableInfo)>) -> Tables {
-        let keyed = tables.into_iter().map(|(name, info)| {
-            let key = [name.database.as_bytes(), &[0], name.table.as_bytes()].concat();
-            (key, Arc::new(info))
-        });
+        let keyed = tables.into_iter();
+        let keyed = keyed.map(|(name, info)| (place(&name), Arc::new(info)));
         Tables {
             by_name: keyed.collect(),
+            sequences: FxHashSet::default(),
             any_case: false,
             catalog: Arc::default(),
         }

@@ -15,6 +15,9 @@ const SOME_MAX: usize = 40;
 /// Error of a database that is not there.
 const NO_DATABASE: u16 = 1049;
 
+/// What a sequence is called where the types of tables are.
+const SEQUENCE: &str = "SEQUENCE";
+
 const SYSTEM: &str = "('information_schema','performance_schema','sys','mysql','dromon_replica')";
 
 #[derive(Clone, Debug, Default)]
@@ -77,6 +80,8 @@ impl Scope<'_> {
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     raw: BTreeMap<TableName, Raw>,
+    /// Only their names.
+    sequences: BTreeSet<TableName>,
     triggers_run: bool,
     /// `lower_case_table_names` is set.
     any_case: bool,
@@ -120,20 +125,26 @@ impl Known {
             false => databases.clone(),
         };
         for database in &databases {
-            // Views and sequences are not kept: they would always be new.
+            // Views are not kept: they would always be new.
             let mut text = b"SHOW FULL TABLES FROM ".to_vec();
             put_name(&mut text, database.as_bytes());
-            text.extend_from_slice(b" WHERE Table_type IN ('BASE TABLE','SYSTEM VERSIONED')");
+            text.extend_from_slice(
+                b" WHERE Table_type IN ('BASE TABLE','SYSTEM VERSIONED','SEQUENCE')",
+            );
             // Names alone: no table is opened for them.
             let there = match query(client, &String::from_utf8_lossy(&text)) {
                 Ok(rows) => rows,
                 Err(error) if error.code() == Some(NO_DATABASE) => Vec::new(),
                 Err(error) => return Err(error),
             };
-            let there: BTreeSet<TableName> = there
+            let (sequences, there): (Vec<_>, Vec<_>) = there
                 .into_iter()
-                .map(|mut row| TableName::new(database, &row.text()))
-                .collect();
+                .map(|mut row| (TableName::new(database, &row.text()), row.text()))
+                .partition(|(_, kind)| kind == SEQUENCE);
+            self.sequences.retain(|name| &name.database != database);
+            self.sequences
+                .extend(sequences.into_iter().map(|(name, _)| name));
+            let there: BTreeSet<TableName> = there.into_iter().map(|(name, _)| name).collect();
             let before = self.raw.keys().filter(|name| &name.database == database);
             gone.extend(before.filter(|name| !there.contains(*name)).cloned());
             changed.extend(there.into_iter().filter(|name| {
@@ -163,6 +174,7 @@ impl Known {
     /// For statements, and with the catalog for hints.
     pub fn prepare(&self) -> Tables {
         let (catalog, tables) = prepare(&self.raw, self.triggers_run, self.any_case);
+        let tables = tables.with_sequences(&self.sequences);
         match self.any_case {
             true => tables.with_catalog(catalog.of_any_case()).of_any_case(),
             false => tables.with_catalog(catalog),
@@ -174,9 +186,9 @@ impl Known {
         self.any_case
     }
 
-    /// Its tables, as `database.table`: not views, and not those of the server's own databases.
+    /// Its tables and sequences, as `database.table`: not views, and not those of the server's own databases.
     pub fn names(&self) -> impl Iterator<Item = String> {
-        let names = self.raw.keys();
+        let names = self.raw.keys().chain(&self.sequences);
         names.map(|name| format!("{}.{}", name.database, name.table))
     }
 
@@ -197,12 +209,17 @@ impl Known {
             client,
             &format!(
                 "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES \
-             WHERE {plain} AND TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')"
+             WHERE {plain} AND TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED', '{SEQUENCE}')"
             ),
         )? {
             let name = TableName::new(&row.text(), &row.text());
+            let kind = row.text();
+            if kind == SEQUENCE {
+                self.sequences.insert(name);
+                continue;
+            }
             let of = loaded.entry(name).or_default();
-            of.kind = row.text();
+            of.kind = kind;
             of.engine = row.text();
         }
         if loaded.is_empty() {
@@ -567,6 +584,7 @@ mod tests {
         let name = TableName::new("shop", "t");
         Known {
             raw: BTreeMap::from([(name, Raw::default())]),
+            sequences: BTreeSet::new(),
             triggers_run: false,
             any_case,
         }
@@ -618,6 +636,38 @@ mod tests {
         assert!(tables.find(b"shop", b"t").expect("it is there").related);
         let tables = known(false).prepare();
         assert!(tables.find(b"Shop", b"T").is_none() && tables.find(b"shop", b"t").is_some());
+    }
+
+    /// Sequences are known by name, and by which statements they come and go.
+    #[test]
+    fn sequences() {
+        let fake = Fake::new(|text| {
+            let rows = |all: &[&[&str]]| {
+                let row = |cells: &&[&str]| cells.iter().map(|c| (*c).into()).collect();
+                Reply::Rows(all.iter().map(row).collect())
+            };
+            Some(match text {
+                _ if text.contains("FROM information_schema.TABLES ") => {
+                    rows(&[&["shop", "s", "SEQUENCE", "InnoDB"]])
+                }
+                _ if text.starts_with("SHOW FULL TABLES FROM `shop`") => {
+                    rows(&[&["r", "SEQUENCE"]])
+                }
+                _ if text.starts_with("SELECT") => Reply::Nothing,
+                _ => return None,
+            })
+        });
+        let mut client = Client::connect(&fake.account()).expect("a target");
+        let mut known = Known::read(&mut client).expect("answers");
+        let is = |known: &Known, name: &[u8]| known.prepare().is_sequence(b"shop", name);
+        assert!(is(&known, b"s") && !is(&known, b"r"));
+        assert!(known.prepare().find(b"shop", b"s").is_none());
+        assert!(known.names().eq(["shop.s".to_owned()]));
+        let touched = Touched::by(b"RENAME TABLE shop.s TO shop.r", b"test");
+        known.read_again(&mut client, &touched).expect("answers");
+        assert!(is(&known, b"r") && !is(&known, b"s"));
+        known.any_case = true;
+        assert!(is(&known, b"R"));
     }
 
     /// A table with a primary key, a TIMESTAMP, and a date `d` computed by `formula`.

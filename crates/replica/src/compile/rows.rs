@@ -70,6 +70,8 @@ struct Mapped {
     other_charset: Option<(String, String)>,
     /// The target may compute something with its rows that goes by the session.
     local: bool,
+    /// It is a sequence, and the target does not survive rows of it.
+    fatal: bool,
     /// `None`: rows of it go by BINLOG.
     plain: Option<(Arc<TableInfo>, Arc<[ColumnType]>)>,
 }
@@ -83,16 +85,22 @@ struct Maps<'a> {
 }
 
 impl<'a> Maps<'a> {
-    /// `tables`: none if they may be others now.
+    /// `tables`: none if they may be others now; and what they were before.
     fn find(
         &mut self,
         map: &TableMap<'a>,
         body: &'a [u8],
         form: &'a Form,
-        tables: Option<&Tables>,
+        (tables, before): (Option<&Tables>, &Tables),
         options: &Options<'_>,
     ) -> Arc<Mapped> {
-        let make = || Arc::new(mapped(map, tables, options, form.format.flavour()));
+        let make = || {
+            let mut mapped = mapped(map, tables, options, form.format.flavour());
+            // What makes a sequence is a transaction of its own.
+            mapped.fatal = options.collations.falls_by_sequences
+                && before.is_sequence(map.database, map.table);
+            Arc::new(mapped)
+        };
         if tables.is_none() {
             return make();
         }
@@ -212,6 +220,7 @@ fn mapped(
         other_sign,
         other_charset: other_set,
         local,
+        fatal: false,
         plain,
     }
 }
@@ -336,6 +345,18 @@ fn close<'a>(
                 });
             }
             let (event, before) = (&part.1, part.1.columns);
+            // Those without all columns, too: where the target logs whole rows it takes them for whole.
+            if map.fatal {
+                return Err(CompileError::Unsupported {
+                    gtid,
+                    what: format!(
+                        "rows of the sequence {} go by BINLOG, of which a server of the target's version dies, after each restart once more. \
+                         Upgrade the target (to 10.6.18, 10.11.8, 11.4.2 or newer); or leave the sequence out (without), and set it there by \
+                         hand (SETVAL) before the target takes the source's place",
+                        map.name
+                    ),
+                });
+            }
             all_plain &= map.plain.as_ref().is_some_and(|(table, types)| {
                 let after = match event.change {
                     Change::Update => event.columns_after,
@@ -506,6 +527,7 @@ pub(super) fn pieces<'a>(
             match event.decode(format).map_err(bad)? {
                 Payload::Gtid(_) | Payload::Annotate(_) | Payload::Xid(_) => {}
                 Payload::TableMap(map) => {
+                    let tables = (tables, &*unit.tables);
                     let of = maps.find(&map, event.body(), &transaction.form, tables, options);
                     open.maps.insert(map.table_id, (of, event.raw()));
                 }

@@ -63,6 +63,8 @@ pub struct Collations {
     pub(crate) has_history: bool,
     /// Its own `sql_mode` has NO_DIR_IN_CREATE.
     no_directories: bool,
+    /// It does not survive a BINLOG of rows of a sequence.
+    pub(crate) falls_by_sequences: bool,
 }
 
 impl Collations {
@@ -73,6 +75,7 @@ impl Collations {
             has_defaults: false,
             has_history: false,
             no_directories: false,
+            falls_by_sequences: false,
         }
     }
 
@@ -99,6 +102,15 @@ impl Collations {
     pub fn without_directories(self, no_directories: bool) -> Collations {
         Collations {
             no_directories,
+            ..self
+        }
+    }
+
+    /// The same for a target that ends by a signal where BINLOG brings it rows of a sequence.
+    #[must_use]
+    pub fn that_falls_by_sequences(self, falls_by_sequences: bool) -> Collations {
+        Collations {
+            falls_by_sequences,
             ..self
         }
     }

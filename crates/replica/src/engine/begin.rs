@@ -107,7 +107,8 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         true => Some(gtids::logged(control)?),
         false => None,
     };
-    let facts = Facts::read(control)?;
+    let facts = Facts::read(&mut server)?;
+    let control = &mut server.control;
     let known = Known::read(control)?;
     let spelled = match cases::filter(settings, known.is_of_any_case(), progress, log) {
         Ok(filter) => Settings {

@@ -12,11 +12,40 @@ use crate::target::ONCE;
 /// The oldest version of MariaDB that can be a target.
 const OLDEST: (u32, u32, u32) = (10, 6, 9);
 
-/// Why a server of this version cannot be a target. One that does not tell a version is tried.
-pub(super) fn too_old(version: &str) -> Option<String> {
+/// Of a version's text.
+fn numbers(version: &str) -> Option<(u32, u32, u32)> {
     let mut numbers = version.split(|c: char| !c.is_ascii_digit());
     let mut next = || numbers.next().and_then(|n| n.parse::<u32>().ok());
-    let found = (next()?, next()?, next()?);
+    Some((next()?, next()?, next()?))
+}
+
+/// Whether a server of this version that is no node of a cluster ends by a signal where BINLOG brings it rows of a
+/// sequence: those of May 2023 to April 2024 do.
+fn falls_by_sequences(version: &str) -> bool {
+    match numbers(version) {
+        Some((10, minor, patch)) => match minor {
+            6 => (13..18).contains(&patch),
+            8 => patch >= 8,
+            9 => patch >= 6,
+            10 => patch >= 4,
+            11 => (3..8).contains(&patch),
+            _ => false,
+        },
+        Some((11, minor, patch)) => match minor {
+            0 => (2..6).contains(&patch),
+            1 => (1..5).contains(&patch),
+            2 => patch < 4,
+            3 => true,
+            4 => patch < 2,
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Why a server of this version cannot be a target. One that does not tell a version is tried.
+pub(super) fn too_old(version: &str) -> Option<String> {
+    let found = numbers(version)?;
     (found < OLDEST).then(|| {
         let (a, b, c) = OLDEST;
         format!(
@@ -35,6 +64,8 @@ pub(super) struct Server {
     pub logs: bool,
     /// What is applied has the source's GTIDs in its binlog.
     pub gtids: bool,
+    /// It does not survive a BINLOG of rows of a sequence.
+    falls_by_sequences: bool,
 }
 
 impl Server {
@@ -48,7 +79,8 @@ impl Server {
         control.identify()?;
         // A proxy greets with a version of its own.
         let version = control.one("SELECT VERSION()")?;
-        if let Some(why) = too_old(version.as_ref().unwrap_or(&control.version)) {
+        let version = version.unwrap_or_else(|| control.version.clone());
+        if let Some(why) = too_old(&version) {
             return Err(NotBegun::fatal(why));
         }
         control.query(ONCE.as_bytes())?;
@@ -81,6 +113,7 @@ impl Server {
             node,
             logs,
             gtids,
+            falls_by_sequences: !node && falls_by_sequences(&version),
         })
     }
 
@@ -102,9 +135,11 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) fn read(control: &mut Client) -> Result<Facts, ClientError> {
+    pub(super) fn read(server: &mut Server) -> Result<Facts, ClientError> {
+        let falls = server.falls_by_sequences;
+        let control = &mut server.control;
         Ok(Facts {
-            collations: collations(control)?,
+            collations: collations(control)?.that_falls_by_sequences(falls),
             packet_max: number(control, "SELECT @@max_allowed_packet")?.unwrap_or(1 << 20),
             own: number(control, "SELECT @@server_id")?
                 .and_then(|n| n.try_into().ok())
@@ -218,6 +253,52 @@ pub(super) fn elsewhere<'c>(
 mod tests {
     use super::*;
     use crate::fake_target::{Fake, Reply, cell};
+
+    /// Rows of sequences are kept from those that die of them, and from no others.
+    #[test]
+    fn targets_that_sequences_end() {
+        for (version, falls) in [
+            ("10.6.12-MariaDB-log", false),
+            ("10.6.13-MariaDB", true),
+            ("10.6.17-MariaDB", true),
+            ("10.6.18-MariaDB", false),
+            ("10.7.8-MariaDB", false),
+            ("10.10.7-MariaDB", true),
+            ("10.11.2-MariaDB", false),
+            ("10.11.3-MariaDB-1", true),
+            ("10.11.7-MariaDB", true),
+            ("10.11.8-MariaDB", false),
+            ("10.11.19-MariaDB-deb12", false),
+            ("11.0.5-MariaDB", true),
+            ("11.2.4-MariaDB", false),
+            ("11.4.1-MariaDB", true),
+            ("11.4.2-MariaDB", false),
+            ("11.8.2-MariaDB", false),
+            ("12.3.3-MariaDB", false),
+            ("proxy", false),
+        ] {
+            assert_eq!(falls_by_sequences(version), falls, "{version}");
+        }
+        let found = |version: &'static str, node: &'static str| {
+            let fake = Fake::of_version("10.6.18-proxy", move |text| match text {
+                "SELECT VERSION()" => Some(cell(version)),
+                _ if text.contains("'WSREP_ON'") => Some(cell(node)),
+                _ if text.starts_with("SELECT @@") => Some(cell("1")),
+                _ if text.starts_with("SELECT") || text.starts_with("SHOW") => Some(Reply::Nothing),
+                _ => None,
+            });
+            let settings = crate::fake_target::settings(&fake, &[]);
+            let Ok(mut server) = Server::find(&settings, &Log::terminal(), &Progress::default())
+            else {
+                panic!("it can be a target");
+            };
+            let facts = Facts::read(&mut server).expect("answers");
+            facts.collations.falls_by_sequences
+        };
+        assert!(found("10.11.6-MariaDB", "OFF"));
+        assert!(!found("10.11.6-MariaDB", "ON"), "a node does not");
+        assert!(!found("10.11.8-MariaDB", "OFF"));
+    }
 
     /// A balancer that leads to several servers.
     #[test]
