@@ -84,6 +84,9 @@ pub enum ClientError {
         "the server asked for the file {0:?} of this host, for which it was not told to ask. It got nothing of it"
     )]
     AsksForFile(String),
+    /// Nobody is there to ask it.
+    #[error("a thread cannot be started: {0}")]
+    Thread(io::Error),
     /// It refused.
     #[error("{failure}")]
     Refused {
@@ -103,13 +106,21 @@ impl ClientError {
         }
     }
 
-    /// Whether it may go away by itself: lock waits, deadlocks, too many connections or of something
-    /// else, a host that is blocked until somebody flushes its errors.
+    /// Whether it may go away by itself: lock waits, deadlocks, what has run out, a host that is blocked
+    /// until somebody flushes its errors.
     pub fn passes(&self) -> bool {
-        matches!(
-            self.code(),
-            Some(1020 | 1040 | 1129 | 1203 | 1205 | 1213 | 1226 | 1317 | 1969)
-        )
+        self.scarce().is_some()
+            || matches!(self.code(), Some(1020 | 1129 | 1205 | 1213 | 1317 | 1969))
+    }
+
+    /// What has run out, if that is it, and comes back.
+    pub fn scarce(&self) -> Option<&'static str> {
+        match self {
+            ClientError::Thread(_) => Some(
+                "a thread on this host, which has as many as it may have (RLIMIT_NPROC, TasksMax, pids.max)",
+            ),
+            _ => self.code().and_then(scarce),
+        }
     }
 
     /// Whether the connection cannot be used any more.
@@ -117,6 +128,20 @@ impl ClientError {
         // Shutdown, connections killed, a packet that is too long, a node of a cluster that is not ready, or not any more.
         !matches!(self.code(), Some(code) if !matches!(code, 1047 | 1053 | 1927 | 1152 | 1153 | 1158..=1161))
     }
+}
+
+/// What a server lacks that says this error, if it may have more of it later.
+pub(crate) fn scarce(code: u16) -> Option<&'static str> {
+    Some(match code {
+        1021 => "room on the target's disk",
+        1037 | 1038 | 1041 => "memory on the target",
+        1040 | 1203 | 1226 => "the target's leave to connect, or to ask so much",
+        1114 => {
+            "room on the target: its disk is full, or a table has as much as it may have (of ENGINE=MEMORY: max_heap_table_size)"
+        }
+        1135 => "a thread on the target, which has as many as it may have",
+        _ => return None,
+    })
 }
 
 /// What one statement gave.

@@ -129,14 +129,47 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
     Ok(well)
 }
 
+/// Sessions one after the other.
+struct Retries {
+    backoff: Backoff,
+    said: Seldom,
+}
+
+impl Retries {
+    fn new(limit: Duration) -> Retries {
+        Retries {
+            backoff: Backoff::new(Duration::from_millis(100), limit),
+            said: Seldom::default(),
+        }
+    }
+
+    /// One ended that `lasted` so long. `waits`: something had run out; `applied`: it has applied something before.
+    /// Gives how long to wait.
+    fn ended(&mut self, lasted: Duration, waits: bool, applied: bool, random: u32) -> Duration {
+        // What runs out late, in a long statement, is no less there: it would be begun again and again without a pause.
+        if lasted > LIVED && (applied || !waits) {
+            self.backoff.succeeded();
+            self.said = Seldom::default();
+        }
+        self.backoff.failed(random)
+    }
+
+    /// What to say of that; nothing, if the same was said a moment ago.
+    fn say(&mut self, pause: Duration, why: &str) -> Option<String> {
+        let line = self.said.happened(&format!("{why}."), Instant::now())?;
+        Some(format!(
+            "Begins again in {:.1} s: {line}",
+            pause.as_secs_f64()
+        ))
+    }
+}
+
 fn follow(config: &Config, log: &Log, progress: &Arc<Progress>) -> bool {
-    let mut backoff = Backoff::new(
-        Duration::from_millis(100),
-        config.settings.source.backoff_max,
-    );
+    let mut retries = Retries::new(config.settings.source.backoff_max);
+    let applied = || progress.counters.units.load(Ordering::Relaxed);
     loop {
-        let began = Instant::now();
-        let why = match session(&config.settings, log, progress) {
+        let (began, before) = (Instant::now(), applied());
+        let (why, waits) = match session(&config.settings, log, progress) {
             End::Told => {
                 log.say(Level::Note, "Ends, as told.");
                 return true;
@@ -145,19 +178,21 @@ fn follow(config: &Config, log: &Log, progress: &Arc<Progress>) -> bool {
                 log.say(Level::Error, &why);
                 return false;
             }
-            End::Again(why) => why,
+            End::Again(why) => (why, false),
+            End::Waits(waits) => {
+                let why = format!("{}. It waits for {}", waits.why, waits.what);
+                progress.waits(waits);
+                (why, true)
+            }
         };
         if progress.is_told() {
             return true;
         }
-        if began.elapsed() > LIVED {
-            backoff.succeeded();
+        let random = getrandom::u32().unwrap_or(1 << 31);
+        let pause = retries.ended(began.elapsed(), waits, applied() > before, random);
+        if let Some(line) = retries.say(pause, &why) {
+            log.say(Level::Warning, &line);
         }
-        let pause = backoff.failed(getrandom::u32().unwrap_or(1 << 31));
-        log.say(
-            Level::Warning,
-            &format!("Begins again in {:.1} s: {why}.", pause.as_secs_f64()),
-        );
         let until = Instant::now() + pause;
         while Instant::now() < until {
             if progress.is_told() {
@@ -400,6 +435,74 @@ mod tests {
     use super::*;
     use crate::config::REPLICA;
     use crate::fake_target::{Fake, Reply};
+
+    /// What runs out late, each time, is not begun again without a pause; what goes on is.
+    #[test]
+    fn pauses_between_sessions() {
+        let limit = Duration::from_secs(10);
+        let long = Duration::from_secs(3600);
+        let after = |waits, applied| {
+            let mut retries = Retries::new(limit);
+            let mut pause = Duration::ZERO;
+            for _ in 0..20 {
+                pause = retries.ended(long, waits, applied, u32::MAX);
+            }
+            pause
+        };
+        assert_eq!(after(true, false), limit);
+        assert!(after(true, true) < Duration::from_secs(1));
+        assert!(after(false, false) < Duration::from_secs(1));
+        // It is said at once, and then now and then.
+        let mut retries = Retries::new(limit);
+        let said = retries.say(limit, "no room").expect("it is news");
+        assert_eq!(said, "Begins again in 10.0 s: no room.");
+        assert_eq!(retries.say(limit, "no room"), None);
+        assert!(retries.say(limit, "no thread").is_some());
+    }
+
+    /// A target that has run out of something all night: the status says of what, and it ends only when told.
+    #[test]
+    fn what_is_waited_for_is_said() {
+        let target = Fake::new(|text| (text == "connect").then_some(Reply::Fail(1135)));
+        let mut given = Given::new(&REPLICA);
+        let address = format!("target={}", target.account().address);
+        let rest = [
+            "source=127.0.0.1:1",
+            "source_user=r",
+            "server_id=7",
+            "target_user=t",
+        ];
+        for line in [&*address].iter().chain(&rest) {
+            given.line(line, "here".into()).expect("a setting");
+        }
+        let config = Config::settle(&given).expect("enough");
+        let progress = Arc::new(Progress::default());
+        let (status, line, ended) = thread::scope(|scope| {
+            let runs = scope.spawn(|| follow(&config, &Log::terminal(), &progress));
+            let status = loop {
+                let status = progress.status(&config.settings);
+                if status.waits_for.is_some() || runs.is_finished() {
+                    break status;
+                }
+                thread::sleep(Duration::from_millis(1));
+            };
+            let line = progress.line();
+            progress.tell_to_end();
+            (status, line, runs.join().expect("no panic"))
+        });
+        let said = status.json();
+        let what = said["waits_for"].as_str().unwrap_or_default();
+        assert!(what.contains("a thread on the target"), "{said}");
+        assert!(said["waits_seconds"].is_u64(), "{said}");
+        let ready = status.ready(u64::MAX);
+        assert!(!ready.good && ready.why.contains(what), "{ready:?}");
+        assert!(status.metrics().contains("dromon_replica_waiting 1\n"));
+        assert!(
+            line.contains("It waits for a thread on the target"),
+            "{line}"
+        );
+        assert!(ended, "it was told to end");
+    }
 
     /// A source that lets nobody in, night after night.
     #[test]

@@ -78,7 +78,7 @@ pub(super) fn another() -> End {
 pub(super) fn unusable(error: ClientError) -> End {
     match error.is_lost() || error.passes() {
         // A commit of an older session may hold a lock for long.
-        true => End::Again(error.to_string()),
+        true => End::again(&error, error.to_string()),
         false => End::Fatal(format!("The target cannot be used: {error}.")),
     }
 }
@@ -412,8 +412,9 @@ impl Crew<'_> {
             let close = move || close::close(shared, progress, over);
             failed = failed.or(spawn(scope, "close", close));
             progress.has_begun();
-            if let Some(error) = failed {
-                shared.end(End::Fatal(format!("A thread cannot be started: {error}.")));
+            match failed {
+                Some(error) => shared.end(unusable(ClientError::Thread(error))),
+                None => progress.is_under_way(),
             }
             let mut planner = Planner::new(settings, shared, &link, control, begun);
             guarded(shared, "plans", || planner.run(&from));
@@ -593,9 +594,6 @@ mod tests {
     #[test]
     fn errors_that_pass() {
         for (code, passes) in [
-            (1040, true),
-            (1203, true),
-            (1226, true),
             (1205, true),
             (1213, true),
             (1053, true),
@@ -606,5 +604,36 @@ mod tests {
             let end = fake_session(&fake, &[]);
             assert_eq!(matches!(end, End::Again(_)), passes, "{code}: {end:?}");
         }
+    }
+    /// One that has run out of something is waited for, at its door and behind it.
+    #[test]
+    fn what_runs_out_comes_back() {
+        for (code, what) in [
+            (1021, "disk"),
+            (1037, "memory"),
+            (1038, "memory"),
+            (1040, "leave to connect"),
+            (1041, "memory"),
+            (1114, "room"),
+            (1135, "thread on the target"),
+            (1203, "leave to connect"),
+            (1226, "leave to connect"),
+        ] {
+            for at in ["connect", "BEGIN"] {
+                let fake = Fake::new(move |text| (text == at).then_some(Reply::Fail(code)));
+                let end = fake_session(&fake, &[]);
+                assert!(
+                    matches!(&end, End::Waits(waits) if waits.what.contains(what) && waits.at.is_none()),
+                    "{code} at {at}: {end:?}"
+                );
+            }
+        }
+        // And this host.
+        let none = ClientError::Thread(io::ErrorKind::WouldBlock.into());
+        let end = unusable(none);
+        assert!(
+            matches!(&end, End::Waits(waits) if waits.what.contains("a thread on this host")),
+            "{end:?}"
+        );
     }
 }

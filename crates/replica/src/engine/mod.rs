@@ -37,7 +37,7 @@ use dromon_binlog::hints::Limits;
 
 pub use begin::session;
 pub use monitor::Progress;
-pub use shared::{Activity, Conflict, Counters, End, Sample, Shared, Stalls};
+pub use shared::{Activity, Conflict, Counters, End, Sample, Shared, Stalls, Waits};
 pub use status::{Ready, Status};
 
 use crate::client::Account;

@@ -11,7 +11,7 @@ use dromon_relay::log::{Level, Log};
 
 use super::naming::Name;
 use super::pace::Pace;
-use super::shared::{Conflict, Sample, Stalls};
+use super::shared::{Conflict, Sample, Stalls, Waits};
 use super::texts::plain;
 use super::{Counters, End, Settings, Shared, Status};
 use crate::client::{Client, Cut};
@@ -63,6 +63,8 @@ struct Stand {
     said_end: Option<String>,
     /// The position is the target's.
     attached: bool,
+    /// What it waits for, and since when.
+    waits: Option<(Waits, Instant)>,
 }
 
 /// How it stands, over all sessions.
@@ -131,6 +133,22 @@ impl Progress {
     /// Whoever is told to end now ends it in good order.
     pub(super) fn has_begun(&self) {
         self.lock().beginning = None;
+    }
+
+    /// All threads and connections are there. Whether there is enough for a unit is known when that has committed.
+    pub(super) fn is_under_way(&self) {
+        let waits = &mut self.lock().waits;
+        waits.take_if(|(waits, _)| waits.at.is_none());
+    }
+
+    /// A session ended, and this is waited for before the next one.
+    pub(crate) fn waits(&self, waits: Waits) {
+        let mut state = self.lock();
+        let since = match &state.waits {
+            Some((before, since)) if before.what == waits.what && before.at == waits.at => *since,
+            _ => Instant::now(),
+        };
+        state.waits = Some((waits, since));
     }
 
     /// Whether everything is to end.
@@ -203,6 +221,7 @@ impl Progress {
             counters.alone[alone as usize].fetch_add(1, Ordering::Relaxed);
         }
         let mut state = self.lock();
+        state.waits = None;
         for transaction in &unit.transactions {
             state.position.set(transaction.gtid);
         }
@@ -254,11 +273,16 @@ impl Progress {
     /// A line for people.
     pub fn line(&self) -> String {
         let (percent, rate, eta) = self.numbers();
-        let position = self.lock().position.to_string();
+        let (position, waits) = {
+            let state = self.lock();
+            let waits = state.waits.as_ref().map(|(waits, _)| waits.to_string());
+            (state.position.to_string(), waits)
+        };
+        let waits = waits.map_or(String::new(), |what| format!(". It waits for {what}"));
         let done = self.counters.transactions.load(Ordering::Relaxed);
         let percent = percent.map_or("?".into(), |p| format!("{p:.1}"));
         let eta = eta.map_or("?".into(), |s| format!("{s:.0}"));
-        format!("{percent} %, {done} transactions, {rate:.0}/s, ETA {eta} s, {position}")
+        format!("{percent} %, {done} transactions, {rate:.0}/s, ETA {eta} s, {position}{waits}")
     }
 
     /// Percent of this run, transactions a second, seconds to go.
@@ -346,6 +370,8 @@ impl Progress {
             alone: std::array::from_fn(|n| get(&c.alone[n])),
             stalls: state.stalls,
             workers: std::array::from_fn(|n| get(&c.workers[n])),
+            waits_for: state.waits.as_ref().map(|(waits, _)| waits.to_string()),
+            waits: state.waits.as_ref().map(|(_, since)| since.elapsed()),
             ended: state.said_end.clone(),
         }
     }
@@ -425,9 +451,8 @@ pub(super) fn run(
         let pages = pace.reads_pages;
         count(progress, sample, head.locked, reading, pages, passed);
         if let Err(error) = pace.tick(&mut client, shared, progress, sample) {
-            return shared.end(End::Again(format!(
-                "the target cannot be asked how it is: {error}"
-            )));
+            let why = format!("the target cannot be asked how it is: {error}");
+            return shared.end(End::again(&error, why));
         }
         let may_wait = matches!(sample, Sample::Unit(State::Running, _) | Sample::Alone(_));
         if may_wait && head.since.elapsed() > PATIENCE && looked.elapsed() > LOCKS_EVERY {
@@ -435,9 +460,8 @@ pub(super) fn run(
             match look(&mut client, shared, log) {
                 Ok(locked) => head.locked = locked,
                 Err(error) => {
-                    return shared.end(End::Again(format!(
-                        "the target's locks cannot be seen: {error}"
-                    )));
+                    let why = format!("the target's locks cannot be seen: {error}");
+                    return shared.end(End::again(&error, why));
                 }
             }
             let conflicts = shared.lock().conflicts.clone();
@@ -562,6 +586,36 @@ mod tests {
             let _ = progress.position(&at(seqno));
             assert_eq!(progress.numbers().0, Some(wanted), "{seqno}");
         }
+    }
+
+    /// What is waited for is said until it is there: for a session when that is under way, for a unit when it has
+    /// committed. How long counts over all sessions.
+    #[test]
+    fn what_it_waits_for() {
+        let waits = |at: Option<&str>| Waits {
+            what: "room",
+            at: at.map(String::from),
+            why: "a value of a row".into(),
+        };
+        let fake = Fake::new(|_| None);
+        let settings = settings(&fake, &[]);
+        let progress = Progress::default();
+        let said = || progress.status(&settings).waits_for;
+        assert_eq!(said(), None);
+        progress.waits(waits(None));
+        assert_eq!(said().as_deref(), Some("room"));
+        progress.is_under_way();
+        assert_eq!(said(), None);
+        progress.waits(waits(Some("0-1-5")));
+        let since = progress.lock().waits.as_ref().map(|(_, since)| *since);
+        progress.is_under_way();
+        progress.waits(waits(Some("0-1-5")));
+        assert_eq!(said().as_deref(), Some("room (for 0-1-5)"));
+        let now = progress.lock().waits.as_ref().map(|(_, since)| *since);
+        assert_eq!(now, since);
+        progress.applied(&unit(Vec::new()));
+        assert_eq!(said(), None);
+        assert!(!progress.line().contains("waits"));
     }
 
     /// What the source was refused for may have no GTID, and is not passed over.

@@ -183,7 +183,7 @@ impl<'s> Planner<'s> {
             if self.saved.1.elapsed() > SAVE
                 && let Err(error) = self.save()
             {
-                return self.shared.end(End::Again(error.to_string()));
+                return self.shared.end(End::again(&error, error.to_string()));
             }
             let came = match from.try_recv() {
                 Ok(came) => came,
@@ -378,9 +378,10 @@ impl<'s> Planner<'s> {
             return Ok(());
         }
         let lost = |error: ClientError| {
-            End::Again(format!(
+            let why = format!(
                 "the source was started anew, and no session of the target could be had that is without its temporary tables: {error}"
-            ))
+            );
+            End::again(&error, why)
         };
         let old = self.shared.alone().take();
         if let Some(old) = old {
@@ -462,7 +463,7 @@ impl<'s> Planner<'s> {
             let touched = self.stale.take().unwrap_or(Touched::All);
             self.known
                 .read_again(&mut self.control, &touched)
-                .map_err(|error| End::Again(error.to_string()))?;
+                .map_err(|error| End::again(&error, error.to_string()))?;
             let tables = self.known.prepare();
             self.collector.learn(Arc::clone(tables.catalog()));
             self.tables = Arc::new(tables);

@@ -196,7 +196,7 @@ impl Reader {
     pub(super) fn run(self, shared: &Shared) {
         if let Err(error) = self.read(shared) {
             // They are of no use without the target, as all others.
-            shared.end(End::Again(format!("reading ahead: {error}")));
+            shared.end(End::again(&error, format!("reading ahead: {error}")));
         }
     }
 

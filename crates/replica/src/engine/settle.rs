@@ -86,7 +86,7 @@ pub(super) fn settle(
         let place = before.trim_end_matches(['+', '~']);
         if now.get(doing.gtid.domain) == Some(doing.gtid)
             && found != ByName::Done
-            && let Some(group) = group_behind(settings, log, place)
+            && let Some(group) = group_behind(settings, log, place)?
             && group.gtid == doing.gtid
         {
             seen = shown_by(&group, &doing.text);
@@ -137,7 +137,7 @@ pub(super) fn settle(
         let own = doing.gtid.server.to_string();
         // Of several steps the first one is looked at, however many came.
         if (several && now != before || is_next(before, &now, &own))
-            && let Some(group) = group_behind(settings, log, before)
+            && let Some(group) = group_behind(settings, log, before)?
         {
             seen = shown_by(&group, &doing.text);
         }
@@ -295,7 +295,17 @@ fn is_next(before: &str, now: &str, server: &str) -> bool {
 
 /// The first group of the target's binlog behind a position. `None`: it did not come, for whatever
 /// reason; then nothing is known.
-fn group_behind(settings: &Settings, log: &Log, before: &str) -> Option<Transaction> {
+///
+/// # Errors
+/// Nobody is there to look: that says nothing of the target.
+fn group_behind(
+    settings: &Settings,
+    log: &Log,
+    before: &str,
+) -> Result<Option<Transaction>, ClientError> {
+    let Ok(position) = before.parse() else {
+        return Ok(None);
+    };
     let target = &settings.target;
     let source = Source {
         address: target.address.clone(),
@@ -310,24 +320,19 @@ fn group_behind(settings: &Settings, log: &Log, before: &str) -> Option<Transact
     };
     let (to, from) = mpsc::sync_channel(1);
     let link = Arc::new(Link::new(settings.memory as u64));
-    let puller = Puller::new(
-        source,
-        before.parse().ok()?,
-        to,
-        Arc::clone(&link),
-        log.clone(),
-    );
+    let puller = Puller::new(source, position, to, Arc::clone(&link), log.clone());
     let pulls = thread::Builder::new().name("dromon-look".into());
-    let pulls = pulls.spawn(move || puller.run()).ok()?;
+    let pulls = pulls.spawn(move || puller.run());
+    let pulls = pulls.map_err(ClientError::Thread)?;
     let came = from.recv_timeout(GROUP);
     link.stop();
     drop(from);
     // It ends when it has nobody to give to.
     let _ = pulls.join();
-    match came {
+    Ok(match came {
         Ok(Came::Transaction(transaction)) => Some(*transaction),
         _ => None,
-    }
+    })
 }
 
 /// What a group of the target's binlog shows of something that was begun.

@@ -1,6 +1,7 @@
 //! What the threads of a session share.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use super::Settings;
 use super::close::{COMMITS, GRACE};
 use super::naming::{Budget, Name};
 use super::reader::ReadAhead;
-use crate::client::{Client, Cut};
+use crate::client::{Client, ClientError, Cut};
 use crate::schedule::{After, Scheduler, State, Yield};
 use crate::tune::{Tuner, Which};
 use crate::unit::{Alone, Form, Unit};
@@ -36,8 +37,46 @@ pub enum End {
     Told,
     /// A new one may do better.
     Again(String),
+    /// The same, when there is more of something.
+    Waits(Waits),
     /// People must look.
     Fatal(String),
+}
+
+/// Something has run out that comes back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waits {
+    /// What. Nothing of any row stands in it.
+    pub what: &'static str,
+    /// The unit that needs it; none: the session itself does.
+    pub at: Option<String>,
+    /// What showed it, for the log.
+    pub why: String,
+}
+
+impl fmt::Display for Waits {
+    /// Without why.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Waits { what, at, .. } = self;
+        match at {
+            Some(unit) => write!(f, "{what} (for {unit})"),
+            None => f.write_str(what),
+        }
+    }
+}
+
+impl End {
+    /// A new session may do better, as this error may be over then. `why`: all that is to be said.
+    pub(super) fn again(error: &ClientError, why: String) -> End {
+        match error.scarce() {
+            Some(what) => End::Waits(Waits {
+                what,
+                at: None,
+                why,
+            }),
+            None => End::Again(why),
+        }
+    }
 }
 
 /// Something that may have been done before.
@@ -318,7 +357,7 @@ impl Core {
     /// whether it was done.
     pub(super) fn patience(&self, told: bool) -> Option<Duration> {
         match (self.last_begun(), &self.end) {
-            (Some(_), Some(End::Again(_))) if !told => None,
+            (Some(_), Some(End::Again(_) | End::Waits(_))) if !told => None,
             (Some(_), _) => Some(GRACE),
             (None, _) if self.is_committing() => Some(COMMITS),
             (None, _) => Some(Duration::ZERO),

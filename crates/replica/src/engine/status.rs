@@ -84,6 +84,10 @@ pub struct Status {
     pub stalls: Stalls,
     /// Time of all workers together, in microseconds, by [`Activity`].
     pub workers: [u64; 3],
+    /// What has run out, at the target or here, if it waits for more of it.
+    pub waits_for: Option<String>,
+    /// And for how long it has.
+    pub waits: Option<Duration>,
     /// How it ended.
     pub ended: Option<String>,
 }
@@ -161,6 +165,8 @@ impl Status {
             "alone": alone,
             "time_ms": time,
             "workers_ms": workers,
+            "waits_for": self.waits_for,
+            "waits_seconds": self.waits.map(|since| since.as_secs()),
             "ended": self.ended,
         })
     }
@@ -194,6 +200,11 @@ impl Status {
                 "caught_up",
                 "Everything that the source had when it was asked last is applied.",
                 flag(self.caught_up),
+            ),
+            (
+                "waiting",
+                "Something has run out, at the target or on this host, and it waits for more of it.",
+                flag(self.waits_for.is_some()),
             ),
             ("threads", "Connections that apply.", self.threads as f64),
             (
@@ -347,6 +358,9 @@ impl Status {
     /// Whether readers may be sent to the target that want nothing older than this.
     pub fn ready(&self, max_lag_ms: u64) -> Ready {
         let verdict = |good, why: String| Ready { good, why };
+        if let (false, Some(what)) = (self.applying, &self.waits_for) {
+            return verdict(false, format!("It waits for {what}."));
+        }
         if !self.applying {
             return verdict(
                 false,

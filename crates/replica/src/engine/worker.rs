@@ -20,7 +20,7 @@ use dromon_relay::log::{Level, Log};
 
 use super::gtids::{self, Logged};
 use super::naming::Name;
-use super::shared::{Activity, InDoubt, Session};
+use super::shared::{Activity, InDoubt, Session, Waits};
 use super::{ANOTHER, Difference, End, Settings, Shared, naming, texts};
 use crate::ahead::SLOTS;
 use crate::client::{ClientError, Result as Answer};
@@ -115,7 +115,8 @@ impl Worker {
                 Ok(()) => {}
                 Err(Trouble::Ended) => return,
                 Err(Trouble::Lost(error)) => {
-                    return shared.end(End::Again(format!("{error} (at {})", unit.name())));
+                    let why = format!("{error} (at {})", unit.name());
+                    return shared.end(End::again(&error, why));
                 }
                 Err(trouble) => {
                     let end = self.fatal(n, &unit, &trouble);
@@ -180,6 +181,17 @@ impl Worker {
                 unit.name(),
                 trouble.text()
             ));
+        }
+        if let Trouble::Short(what, why) = trouble {
+            return End::Waits(Waits {
+                what,
+                at: Some(unit.name()),
+                why: format!(
+                    "{} cannot be applied now: {}. Nothing of it is in the target; everything before it is",
+                    unit.name(),
+                    why.text()
+                ),
+            });
         }
         let (there, then) = match trouble {
             Trouble::Parts {
@@ -323,6 +335,9 @@ impl Worker {
                     alone += 1;
                     if trouble.passes() && alone < TRIES {
                         self.count(n, None, "error", trouble.name());
+                    } else if trouble.scarce().is_some() {
+                        // At once there is no more of it, whatever the statements are.
+                        return Err(trouble.rolled_back());
                     } else if style == Style::Folded && !matches!(trouble, Trouble::Compile(_)) {
                         // Row by row: then it passes, or the row can be named.
                         style = Style::Single;

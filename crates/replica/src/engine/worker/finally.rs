@@ -82,10 +82,17 @@ impl Worker {
         let in_doubt = self.in_doubt.as_ref().filter(|d| d.gtid == gtid);
         let maybe_done = in_doubt.is_some_and(|d| !d.sure);
         let mut done = in_doubt.map_or(0, |d| d.steps);
+        // Nothing of it is there until that is written down.
+        let is_new = in_doubt.is_none();
+        let not_begun = |trouble: Trouble| match is_new {
+            true => trouble.rolled_back(),
+            false => trouble,
+        };
         self.again_if_it_passes(|worker| {
             worker.clean()?;
             worker.act_as(unit)
-        })?;
+        })
+        .map_err(not_begun)?;
         let mut doing = Doing {
             gtid,
             text: statement.or(rows).unwrap_or_default(),
@@ -105,7 +112,8 @@ impl Worker {
                 // If it may have been done already, no binlog will show that it was not.
                 let now = worker.again_if_it_passes(|worker| {
                     Ok(worker.session.client.one("SELECT @@gtid_binlog_pos")?)
-                })?;
+                });
+                let now = now.map_err(not_begun)?;
                 let now = now.unwrap_or_default();
                 doing.binlog = match maybe_done || done > 0 {
                     true => "?".into(),
@@ -122,7 +130,7 @@ impl Worker {
                     }
                     doing.binlog += Doing::CHOSEN;
                 }
-                worker.put_down(&doing)
+                worker.put_down(&doing).map_err(not_begun)
             })?;
         }
         let end = match stays && has_end(unit, &ops) {
@@ -169,7 +177,7 @@ impl Worker {
                     worker.channel.put_undone(&mut text, worker.epoch);
                     worker.say(&text).map(|_| ())
                 })?;
-                return Err(trouble);
+                return Err(trouble.rolled_back());
             }
             // How far it came is known; not what a table without transactions has.
             doing.binlog = match remains {

@@ -14,6 +14,7 @@ use crate::unit::{Alone, Form};
 
 mod computed;
 mod kept;
+mod short;
 mod told;
 
 /// Runs a unit to its end. Gives [`End::Told`] if it has committed.

@@ -4,7 +4,7 @@ use dromon_binlog::Gtid;
 
 use super::super::naming::Name;
 use crate::catalog::Tables;
-use crate::client::ClientError;
+use crate::client::{ClientError, scarce};
 use crate::compile::{CompileError, Note};
 
 /// Errors that go away: lock waits, deadlocks, killed queries, too many of something.
@@ -40,6 +40,8 @@ pub(super) enum Trouble {
         steps: Option<(usize, usize)>,
         trouble: Box<Trouble>,
     },
+    /// The target has run out of this; nothing of the unit is there.
+    Short(&'static str, Box<Trouble>),
     /// Another number of rows than there must be.
     Rows(Note, u64),
     /// The same, and the row is not there.
@@ -161,6 +163,22 @@ impl Trouble {
         matches!(self, Trouble::Error(code, _) | Trouble::OfRow(code, ..) if TRANSIENT.contains(code))
     }
 
+    /// What the target has run out of, if that is it.
+    pub(super) fn scarce(&self) -> Option<&'static str> {
+        match self {
+            Trouble::Error(code, _) | Trouble::OfRow(code, ..) => scarce(*code),
+            _ => None,
+        }
+    }
+
+    /// The same trouble, of a unit of which nothing is in the target.
+    pub(super) fn rolled_back(self) -> Trouble {
+        match self.scarce() {
+            Some(what) => Trouble::Short(what, Box::new(self)),
+            None => self,
+        }
+    }
+
     /// Whether it waited for a lock in vain.
     pub(super) fn is_of_lock(&self) -> bool {
         matches!(
@@ -204,7 +222,7 @@ impl Trouble {
                 "a statement ended with error {code} on the source, after a part of what it was to do, and with none here: what it met on the \
                  source is not on the target (statement: {statement})"
             ),
-            Trouble::Parts { trouble, .. } => trouble.text(),
+            Trouble::Parts { trouble, .. } | Trouble::Short(_, trouble) => trouble.text(),
             Trouble::Rows(note, rows) => format!(
                 "{} changed {rows} rows instead of one: on the target the row {}",
                 of_row(note),

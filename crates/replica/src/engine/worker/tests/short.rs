@@ -1,0 +1,113 @@
+//! A target that runs out of something for a while.
+
+use super::*;
+
+/// Waits for more, and nothing of the unit is there.
+fn waits(end: End) -> Waits {
+    let End::Waits(waits) = end else {
+        panic!("it must wait: {end:?}");
+    };
+    assert_eq!(waits.at.as_deref(), Some("0-1-1"), "{waits:?}");
+    assert!(
+        waits.why.contains("0-1-1 cannot be applied now") && waits.why.contains("Nothing of it is"),
+        "{waits:?}"
+    );
+    waits
+}
+
+/// Rows are rolled back, not tried again at once, and applied when there is room.
+#[test]
+fn rows_wait_for_room() {
+    for (code, what) in [
+        (1021, "disk"),
+        (1037, "memory"),
+        (1038, "memory"),
+        (1041, "memory"),
+        (1114, "max_heap_table_size"),
+    ] {
+        let insert = fails(code, 1);
+        let fake = Fake::new(move |text| match text {
+            _ if text.starts_with("INSERT INTO `d`") => insert(),
+            other => epoch(other),
+        });
+        let one = || unit(vec![rows("plain", &[(None, Some((1, Some("geheim"))))])]);
+        let waits = waits(applied(&fake, &[], one()));
+        assert!(waits.what.contains(what), "{waits:?}");
+        // Who asks for the status need not log in.
+        assert!(!waits.to_string().contains("geheim"), "{waits}");
+        let done = fake.done();
+        assert_eq!(done.len(), 3, "{done:?}");
+        assert_eq!((done[0].as_str(), done[2].as_str()), ("BEGIN", "ROLLBACK"));
+        assert_eq!(applied(&fake, &[], one()), End::Told);
+    }
+}
+
+/// A statement that commits by itself, and failed as a whole, leaves no doubt.
+#[test]
+fn a_ddl_waits_for_room() {
+    let alter = fails(1114, 1);
+    let fake = Fake::new(move |text| match text {
+        "ALTER TABLE t ADD c INT" => alter(),
+        "SHOW WARNINGS" => Some(Reply::Nothing),
+        other => epoch(other),
+    });
+    let one = || {
+        let statements = ["ALTER TABLE t ADD c INT"];
+        alone(Alone::Statement, Ending::Statement, &statements)
+    };
+    let waits = waits(applied(&fake, &[], one()));
+    assert!(waits.why.contains("ALTER TABLE"), "{waits:?}");
+    let tried = ["doing", "ALTER TABLE t ADD c INT", "ROLLBACK", "undone"];
+    assert_eq!(steps(&fake), tried);
+    assert_eq!(applied(&fake, &[], one()), End::Told);
+}
+
+/// Nothing is begun as long as that cannot be written down.
+#[test]
+fn what_is_begun_waits_for_room() {
+    let put = fails(1041, 1);
+    let fake = Fake::new(move |text| match text {
+        _ if text.starts_with("UPDATE dromon_replica.position SET doing=") => put(),
+        other => epoch(other),
+    });
+    let statements = ["ALTER TABLE t ADD c INT"];
+    let one = alone(Alone::Statement, Ending::Statement, &statements);
+    waits(applied(&fake, &[], one));
+    assert_eq!(steps(&fake), ["doing"]);
+}
+
+/// Of what no rollback takes back nothing is tried again by itself.
+#[test]
+fn parts_wait_for_people() {
+    let fake = Fake::new(move |text| match text {
+        "UPDATE b" => Some(Reply::Fail(1114)),
+        "SHOW WARNINGS" => Some(Reply::Row(vec![
+            "Warning".into(),
+            "1196".into(),
+            "Some non-transactional changed tables couldn't be rolled back".into(),
+        ])),
+        other => epoch(other),
+    });
+    let statements = ["UPDATE a", "UPDATE b"];
+    let one = alone(Alone::NotTransactional, Ending::Commit, &statements);
+    let end = applied(&fake, &[], one);
+    assert!(
+        matches!(&end, End::Fatal(why) if why.contains("parts of it are in the target")),
+        "{end:?}"
+    );
+}
+
+/// The same of a commit: what came of it is looked at when there is more.
+#[test]
+fn a_commit_waits_for_room() {
+    let fake = Fake::new(move |text| match text {
+        "COMMIT" => Some(Reply::Fail(1021)),
+        other => epoch(other),
+    });
+    let one = unit(vec![rows("plain", &[(None, Some((1, Some("a"))))])]);
+    let end = applied(&fake, &[], one);
+    assert!(
+        matches!(&end, End::Waits(waits) if waits.at.is_none() && waits.why.contains("0-1-1")),
+        "{end:?}"
+    );
+}
