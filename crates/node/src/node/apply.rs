@@ -473,7 +473,7 @@ impl Node {
         // What was begun ahead of its place will never have it, and is rolled back first:
         // at this view the server lets go of all streams, whoever works on them.
         match self.phase() {
-            // Its data is worth nothing: what is on its way passes.
+            // Its data is worth nothing: what is on its way passes. (The last one's gates have ended already.)
             Phase::Inconsistent => self.gates.close(),
             _ => self.gates.close_at(view.position.seqno),
         }
@@ -797,7 +797,11 @@ impl Node {
         self.forget_log
             .store(self.setup.witness, std::sync::atomic::Ordering::Relaxed);
         self.save_inconsistent();
-        self.gates.nothing_more_is_sure();
+        match last {
+            // Its log is fed to it again, from where its database stands then: nothing may come in behind what it lacks.
+            true => self.gates.close_at(self.gates.released()),
+            false => self.gates.nothing_more_is_sure(),
+        }
         if let Some(order) = self.order().filter(|_| !last) {
             let reason = LeaveReason::Inconsistent;
             // If nobody hears it, silence evicts this node.

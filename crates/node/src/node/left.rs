@@ -1,6 +1,7 @@
 //! What this node has left in its log of large transactions, read when it is applied.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -101,7 +102,9 @@ impl Node {
     /// What has its place at `seqno` is not done here: others may pass, but the position may not. Nor may
     /// the database's own where that is asked at the next start: then nothing behind it is done, either.
     pub(super) fn give_up(&self, seqno: Seqno) {
-        match told_to_leave(self.phase()) {
+        let phase = self.phase();
+        let keeps = phase == Phase::Inconsistent && self.last_with_data.load(Relaxed);
+        match told_to_leave(phase) || keeps {
             true => self.gates.end_before(seqno),
             false => self.gates.pass_commit(seqno),
         }

@@ -834,6 +834,41 @@ fn the_last_one_with_data_keeps_it_and_has_all_after_its_restart() {
     });
 }
 
+/// Else its database would have something that lies behind that: what it lacks would not come from the log.
+#[test]
+fn nobody_commits_behind_what_the_last_one_with_data_lacks() {
+    run(1, "", LIMIT, |world| {
+        world.report.binary_log.store(true, Relaxed);
+        let last = world.db(1);
+        last.leaves_early.store(true, Relaxed);
+        let mut t = last.begin();
+        t.put(row(1), 1).expect("a free row");
+        t.commit_undone_in_silence();
+        last.holds.close(Point::ClientCertified);
+        let behind = {
+            let last = last.clone();
+            std::thread::spawn(move || last.set(row(2), 2))
+        };
+        world.until("it has its place", || {
+            last.holds.waiting(Point::ClientCertified) == 1
+        });
+        last.holds.open(Point::ClientCertified);
+        // The thread of the first client.
+        assert!(!last.set(row(3), 3).is_committed());
+        world.until("it ends", || {
+            last.node().phase() == Phase::Inconsistent && last.finals() == 1
+        });
+        assert!(!behind.join().expect("no panic").is_committed());
+        last.join_threads();
+        world.crash(1);
+        let again = world.open_again(1);
+        again.connect(&World::url(), true).expect("it founds");
+        world.synced(&again);
+        assert_eq!((again.read(row(1)), again.read(row(2))), (1, 2));
+        world.settle();
+    });
+}
+
 #[test]
 fn who_is_not_finished_for_long_is_told_of() {
     run(2, "", LIMIT, |world| {
