@@ -15,6 +15,7 @@
 //! called; a current-thread one is enough.
 
 mod accept;
+mod aside;
 mod conn;
 #[cfg(test)]
 mod copies_tests;
@@ -32,6 +33,8 @@ mod socket;
 mod socket_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod threads_tests;
 mod tls;
 mod x509;
 
@@ -781,7 +784,7 @@ impl Network for TcpNetwork {
                 let link = lanes[i].clone();
                 let seed = self.shared.config.seed ^ id.rotate_left(17) ^ i as u64;
                 self.runtime
-                    .spawn(out::keep_up(self.shared.clone(), link, seed))
+                    .spawn(out::keep_on(self.shared.clone(), link, seed))
                     .abort_handle()
             });
             peers.insert(id, Peer { addr, lanes, tasks });

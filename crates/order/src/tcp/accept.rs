@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::aside::{aside, no_thread};
 use super::conn::{FrameReader, ReadError, WriteList, read_message, tune, write_message};
 use super::listen::BACKLOG;
 use super::secure::{Stream, Turned, receive};
@@ -56,10 +57,25 @@ pub(super) async fn accept_all(shared: Arc<Shared>, listener: std::net::TcpListe
 
 /// Says so, and gives it time: not at full speed.
 async fn cannot_accept(shared: &Shared, e: &std::io::Error) {
-    let why = e.to_string();
+    say_cannot_accept(shared, e.to_string());
+    tokio::time::sleep(AGAIN).await;
+}
+
+fn say_cannot_accept(shared: &Shared, why: String) {
     let here = IpAddr::from([0; 4]);
     shared.stranger_event(here, TransportEvent::CannotAccept { why });
-    tokio::time::sleep(AGAIN).await;
+}
+
+/// The place of a connection. It is left however its task ends.
+struct Place {
+    shared: Arc<Shared>,
+    id: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shared.inbound.leave(self.id);
+    }
 }
 
 /// Takes connections until one comes while this node is cut off.
@@ -92,12 +108,12 @@ async fn take_all(shared: &Arc<Shared>, listener: &TcpListener) {
             let addr = gone.to_string();
             shared.stranger_event(gone.ip(), TransportEvent::GaveWay { addr });
         }
-        let task = tokio::spawn({
-            let shared = shared.clone();
-            async move {
-                serve(&shared, id, stream, from).await;
-                shared.inbound.leave(id);
-            }
+        let place = Place {
+            shared: shared.clone(),
+            id,
+        };
+        let task = tokio::spawn(async move {
+            serve(&place.shared, id, stream, from).await;
         });
         shared.inbound.set_task(id, task.abort_handle());
         // Isolation may have come between the look above and here.
@@ -238,11 +254,17 @@ async fn admit(shared: &Shared, hello: &Hello, ip: IpAddr) -> Result<(), Refusal
     let admitting = shared.admitting.clone();
     let look = async {
         let turn = admitting.acquire_owned().await;
-        let look = tokio::task::spawn_blocking(move || {
+        let look = aside("dromon-admit", move || {
             let _turn = turn;
             admit(&hello, ip)
         });
-        look.await.ok()
+        match look {
+            Ok(look) => look.await.ok(),
+            Err(e) => {
+                say_cannot_accept(shared, no_thread(&e));
+                None
+            }
+        }
     };
     // The answer has to come while the other end still waits for it.
     let limit = shared.config.greet_timeout * 2 / 3;

@@ -3,15 +3,17 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
+use super::aside::{aside, no_thread};
 use super::secure::Security;
 use super::socket::Socket;
 use crate::address::parse_address;
@@ -20,6 +22,9 @@ use crate::wire::{
     FRAME_HEADER, FrameKind, Hello, HelloAnswer, MESSAGE_PART, Misbehaviour, PeerMisbehaved,
     RawFrame, frame_header, read_frame, read_greeting, room_wanted,
 };
+
+/// Host names looked up at once, each on a thread of its own.
+static RESOLVING: Semaphore = Semaphore::const_new(256);
 
 /// The moment until which something must be done, and the words for it.
 #[derive(Clone, Copy, Debug)]
@@ -161,24 +166,16 @@ pub(super) async fn connect(
         return Err(NetError::Closed("cut off"));
     }
     let hp = parse_address(addr, default_port)?;
-    let unresolved = |why: String| NetError::Resolve {
-        addr: addr.to_owned(),
-        why,
-    };
     let found: Vec<SocketAddr> = match hp.ip() {
         Some(ip) => vec![SocketAddr::new(ip, hp.port)],
-        None => deadline
-            .wait(
-                addr,
-                "have its name resolved",
-                false,
-                lookup_host((hp.host.as_str(), hp.port)),
-            )
-            .await?
-            .map_err(|e| unresolved(e.to_string()))?
-            .collect(),
+        None => {
+            let found = resolve(addr, (hp.host, hp.port));
+            deadline
+                .wait(addr, "have its name resolved", false, found)
+                .await??
+        }
     };
-    let mut last = unresolved("the name has no address".to_owned());
+    let mut last = unresolved(addr, "the name has no address".to_owned());
     for (i, at) in found.iter().enumerate() {
         let made = deadline
             .share(found.len() - i)
@@ -202,6 +199,31 @@ pub(super) async fn connect(
         };
     }
     Err(last)
+}
+
+fn unresolved(addr: &str, why: String) -> NetError {
+    NetError::Resolve {
+        addr: addr.to_owned(),
+        why,
+    }
+}
+
+/// The addresses of a host name.
+async fn resolve(addr: &str, name: (String, u16)) -> Result<Vec<SocketAddr>, NetError> {
+    let not_asked = |why: String| NetError::NotAsked {
+        addr: addr.to_owned(),
+        why,
+    };
+    // One that hangs keeps its place when nobody waits for it any more.
+    let turn = RESOLVING.acquire().await;
+    let looking = aside("dromon-resolve", move || {
+        let _turn = turn;
+        name.to_socket_addrs().map(Iterator::collect)
+    });
+    match looking.map_err(|e| not_asked(no_thread(&e)))?.await {
+        Ok(found) => found.map_err(|e| unresolved(addr, e.to_string())),
+        Err(_) => Err(not_asked("looking for its name failed".to_owned())),
+    }
 }
 
 fn connect_error(addr: &str, e: &io::Error) -> NetError {

@@ -3,11 +3,13 @@
 //! as soon as a new one is answered (`life.rs`).
 
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -225,8 +227,25 @@ impl Backoff {
     }
 }
 
-/// Keeps one link up until the task is aborted or the transport stops.
-pub(super) async fn keep_up(shared: Arc<Shared>, link: Arc<OutLink>, seed: u64) {
+/// Keeps one link up until the task is aborted or the transport stops, also after a panic: nobody else would
+/// connect to that peer again.
+pub(super) async fn keep_on(shared: Arc<Shared>, link: Arc<OutLink>, seed: u64) {
+    loop {
+        let once = keep_up(shared.clone(), link.clone(), seed);
+        if AssertUnwindSafe(once).catch_unwind().await.is_ok() {
+            return;
+        }
+        // It may have stood: who uses it hears of its end.
+        let was_up = link.status().0;
+        let epoch = link.close("the task of this link panicked; it begins again".to_owned());
+        if was_up {
+            shared.inbox.link(link.peer, link.lane, epoch, false);
+        }
+        tokio::time::sleep(shared.config.retry_max).await;
+    }
+}
+
+async fn keep_up(shared: Arc<Shared>, link: Arc<OutLink>, seed: u64) {
     let (peer, lane) = (link.peer, link.lane);
     let mut mode = shared.mode.subscribe();
     let mut backoff = Backoff {

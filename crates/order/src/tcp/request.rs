@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::time::{Instant, sleep_until};
 
+use super::aside::no_thread;
 use super::conn::{Deadline, FrameReader, ReadError, greet, read_message, write_message};
 use super::secure::{Security, Stream, dial, prove};
 use super::{ANSWER_MAX, DEFAULT_PORT, REQUEST_MAX, lock};
@@ -190,16 +191,13 @@ fn blocking<T: Send>(
                     .enable_all()
                     .build()
                     .map_err(|e| failed(format!("no runtime could be made: {e}")))?;
-                let outcome = runtime.block_on(work);
-                // Does not wait for a resolver that hangs.
-                runtime.shutdown_background();
-                outcome
+                runtime.block_on(work)
             });
         match worker {
             Ok(w) => w
                 .join()
                 .unwrap_or_else(|_| Err(failed("the asking thread failed".to_owned()))),
-            Err(e) => Err(failed(format!("no thread could be started: {e}"))),
+            Err(e) => Err(failed(no_thread(&e))),
         }
     })
 }
