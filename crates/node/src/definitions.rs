@@ -11,9 +11,11 @@
 //! ```
 
 use std::fs::{File, metadata, read_dir};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
+
+use rustix::io::Errno;
 
 /// A database's own file: its character set and collation.
 const DB_OPT: &str = "db.opt";
@@ -29,7 +31,7 @@ pub fn sync_changed(data_dir: &Path, since: SystemTime) -> io::Result<()> {
     for entry in read_dir(data_dir)? {
         let path = entry?.path();
         // A database may be a symbolic link.
-        if path.is_dir() {
+        if if_usable(metadata(&path))?.is_some_and(|m| m.is_dir()) {
             sync_database(&path, since)?;
         }
     }
@@ -38,15 +40,16 @@ pub fn sync_changed(data_dir: &Path, since: SystemTime) -> io::Result<()> {
 
 fn sync_database(dir: &Path, since: SystemTime) -> io::Result<()> {
     sync(&dir.join(DB_OPT), since)?;
-    if !is_changed(dir, since) {
+    if !is_changed(dir, since)? {
         return Ok(());
     }
-    let entries = match read_dir(dir) {
-        Ok(entries) => entries,
-        // Another user's, and so no database (lost+found), or gone.
-        Err(_) => return Ok(()),
+    let Some(entries) = if_usable(read_dir(dir))? else {
+        return Ok(());
     };
-    for entry in entries.flatten() {
+    for entry in entries {
+        let Some(entry) = if_usable(entry)? else {
+            continue;
+        };
         let path = entry.path();
         if path.extension().is_some_and(|e| e == PARTITIONS) {
             sync(&path, since)?;
@@ -55,19 +58,31 @@ fn sync_database(dir: &Path, since: SystemTime) -> io::Result<()> {
     sync(dir, since).map(drop)
 }
 
-fn is_changed(path: &Path, since: SystemTime) -> bool {
-    let changed = metadata(path).and_then(|m| m.modified());
-    changed.is_ok_and(|at| at >= since)
+fn is_changed(path: &Path, since: SystemTime) -> io::Result<bool> {
+    let changed = if_usable(metadata(path).and_then(|m| m.modified()))?;
+    Ok(changed.is_some_and(|at| at >= since))
+}
+
+/// `None`: it is gone, a link to nothing, or another user's, and so no database (lost+found). Any other error, as of a
+/// process without descriptors, says nothing about what lies there.
+fn if_usable<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    use ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if matches!(e.kind(), NotFound | PermissionDenied | NotADirectory) => Ok(None),
+        Err(e) if Errno::from_io_error(&e) == Some(Errno::LOOP) => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 /// Answers whether there was something to sync.
 fn sync(path: &Path, since: SystemTime) -> io::Result<bool> {
-    if !is_changed(path, since) {
+    if !is_changed(path, since)? {
         return Ok(false);
     }
     match File::open(path) {
         Ok(file) => file.sync_all().map(|()| true),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
         Err(e) => Err(e),
     }
 }
@@ -97,6 +112,15 @@ mod tests {
         assert!(is_due(&new) && is_due(&new.join(DB_OPT)));
         assert!(!is_due(&old) && !is_due(&old.join(DB_OPT)));
         assert!(!is_due(&dir.path().join("gone")));
+        for to in ["circle", "nowhere", "new/db.opt/below"] {
+            let link = dir.path().join(to.replace('/', "-"));
+            let to = if to == "circle" {
+                link.clone()
+            } else {
+                dir.path().join(to)
+            };
+            std::os::unix::fs::symlink(to, link).expect("room");
+        }
         sync_changed(dir.path(), now).expect("a sound disk");
         // What is set anew there changes no directory.
         set(&old.join(DB_OPT), now);
