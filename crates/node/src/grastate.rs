@@ -204,8 +204,8 @@ pub enum StateFileError {
     },
     /// It cannot be written.
     #[error(
-        "The state file {path} cannot be written: {source}. It still says what it said before, \
-         which may be out of date. Free space on that file system or give the server's user \
+        "The state file {path} cannot be written: {source}. It may still say what it said \
+         before, which is out of date. Free space on that file system or give the server's user \
          write access, then restart this node"
     )]
     Write {
@@ -227,6 +227,9 @@ pub struct StateFile {
     file: File,
     state: GraState,
     new: bool,
+    /// What this process has synced. What else is read may be in memory only: an earlier process was killed before its
+    /// sync, or that failed.
+    synced: Option<String>,
 }
 
 impl StateFile {
@@ -247,6 +250,7 @@ impl StateFile {
                 file,
                 state,
                 new: pairs(&text).next().is_none(),
+                synced: None,
             }),
             Err(problem) => Err(StateFileError::Malformed { path, problem }),
         }
@@ -271,7 +275,7 @@ impl StateFile {
     /// crash nobody trusts an old one.
     ///
     /// # Errors
-    /// The file cannot be written; it says what it said before.
+    /// The file cannot be written; it may say what it said before.
     pub fn mark_running(&mut self, uuid: Uuid) -> Result<(), StateFileError> {
         let seqno = -1;
         self.write(GraState {
@@ -288,21 +292,27 @@ impl StateFile {
     pub fn write(&mut self, state: GraState) -> Result<(), StateFileError> {
         if self.was_replaced() {
             self.file = open_locked(&self.path)?;
+            self.synced = None;
         }
         let text = state.to_string();
-        let store = || -> io::Result<()> {
-            // Read again and not remembered: somebody may have edited it.
-            if read_text(&self.file)? == text {
-                return Ok(());
-            }
-            rewrite(&self.file, &text)
-        };
-        store().map_err(|source| StateFileError::Write {
+        self.store(text).map_err(|source| StateFileError::Write {
             path: self.path.clone(),
             source,
         })?;
         self.state = state;
         self.new = false;
+        Ok(())
+    }
+
+    fn store(&mut self, text: String) -> io::Result<()> {
+        // Read again and not only remembered: somebody may have edited it.
+        if self.synced.as_ref() == Some(&text) && read_text(&self.file)? == text {
+            return Ok(());
+        }
+        // Written also if it reads so: after a sync that failed, a second one alone has nothing to do.
+        self.synced = None;
+        rewrite(&self.file, &text)?;
+        self.synced = Some(text);
         Ok(())
     }
 
@@ -505,6 +515,7 @@ impl ViewState {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::time::UNIX_EPOCH;
 
     const UUID: &str = "d020a5d7-e5f0-11f1-a7d7-c647bc4b6adc";
     const TEXT: &str = "# GALERA saved state\nversion: 2.1\n\
@@ -661,6 +672,38 @@ mod tests {
         file.write(at(43, false)).expect("written");
         assert_eq!(on_disk(dir), at(43, false).to_string());
         assert!(StateFile::open(dir).is_err(), "the new file is locked too");
+    }
+
+    /// Whoever wrote it may have been killed before the sync, or its sync failed.
+    #[test]
+    fn what_another_process_wrote_is_written_and_synced_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path();
+        fs::write(dir.join(STATE_FILE), TEXT).expect("written");
+        let is_written = |file: &mut StateFile| {
+            let named = File::open(dir.join(STATE_FILE)).expect("the state file");
+            named.set_modified(UNIX_EPOCH).expect("it is ours");
+            file.write(at(42, false)).expect("written");
+            assert_eq!(on_disk(dir), TEXT);
+            let modified = named.metadata().and_then(|m| m.modified());
+            modified.expect("a time") != UNIX_EPOCH
+        };
+        let mut file = StateFile::open(dir).expect("it is there");
+        assert!(is_written(&mut file));
+        assert!(!is_written(&mut file), "this process has synced it");
+        fs::write(dir.join(STATE_FILE), "").expect("written");
+        assert!(is_written(&mut file), "edited");
+        assert!(!is_written(&mut file));
+        drop(file);
+        let mut file = StateFile::open(dir).expect("it is there");
+        assert!(
+            is_written(&mut file),
+            "by another process, for all it knows"
+        );
+        // As an editor does it.
+        fs::write(dir.join("draft"), TEXT).expect("written");
+        fs::rename(dir.join("draft"), dir.join(STATE_FILE)).expect("renamed");
+        assert!(is_written(&mut file), "replaced");
     }
 
     #[test]
