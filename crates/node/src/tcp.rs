@@ -251,7 +251,7 @@ impl Engines for Tcp {
     }
 
     fn inspect(&self, dir: &Path) -> Result<Option<LogSummary>, EngineError> {
-        if !has_log(dir) {
+        if !has_log(dir).map_err(EngineError::Other)? {
             return Ok(None);
         }
         let store: Arc<dyn LogStore> = Arc::new(open_log(dir, true, false)?);
@@ -266,7 +266,7 @@ impl Engines for Tcp {
         position: Position,
         pieces: (Box<dyn PieceStore>, u64),
     ) -> Result<Option<u64>, String> {
-        if !has_log(dir) {
+        if !has_log(dir)? {
             return Ok(None);
         }
         let store = open_log(dir, true, false).map_err(|e| e.to_string())?;
@@ -284,8 +284,13 @@ impl Engines for Tcp {
 /// Bytes that may wait for the log's thread.
 const LOG_QUEUE_BYTES: usize = 256 << 20;
 
-fn has_log(dir: &Path) -> bool {
-    log_files(dir).is_ok_and(|names| !names.is_empty())
+/// A directory that cannot be read, as by a process without descriptors, says nothing; one that is not there has none.
+fn has_log(dir: &Path) -> Result<bool, String> {
+    match log_files(dir) {
+        Ok(names) => Ok(!names.is_empty()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(format!("the log in {}: {e}", dir.display())),
+    }
 }
 
 /// The names of a log's files in `dir`, as they are to go: without the first one, which says
@@ -630,7 +635,7 @@ mod tests {
                 let opened = open_log(dir.path(), true, false).map(|_| ());
                 assert!(matches!(opened, Err(EngineError::Damaged(_))), "{left:?}");
                 set_aside(dir.path(), Aside::Damaged).expect("the rest follows");
-                assert!(!has_log(dir.path()));
+                assert_eq!(has_log(dir.path()), Ok(false));
             }
         }
     }
@@ -642,10 +647,10 @@ mod tests {
         for name in theirs {
             std::fs::write(dir.path().join(name), b"a server's").expect("room");
         }
-        assert!(!has_log(dir.path()));
+        assert_eq!(has_log(dir.path()), Ok(false));
         crashed_log(dir.path());
         set_aside(dir.path(), Aside::Damaged).expect("a directory that can be written");
-        assert!(!has_log(dir.path()));
+        assert_eq!(has_log(dir.path()), Ok(false));
         for name in theirs {
             let content = std::fs::read(dir.path().join(name));
             assert_eq!(content.expect("it is there"), b"a server's", "{name}");
@@ -656,7 +661,7 @@ mod tests {
     fn a_damaged_log_is_told_from_other_errors_and_makes_room() {
         let dir = tempfile::tempdir().expect("a directory");
         let dir = dir.path();
-        assert!(!has_log(dir));
+        assert_eq!(has_log(dir), Ok(false));
         let log = open_log(dir, true, true).expect("a new log");
         for index in 0..20 {
             append(&log, index);
@@ -675,7 +680,7 @@ mod tests {
         assert!(matches!(&refused, EngineError::Damaged(why) if why.contains(&segment)));
         let names = set_aside(dir, Aside::Damaged).expect("a directory that can be written");
         assert!(names.starts_with("damaged-"), "{names}");
-        assert!(!has_log(dir));
+        assert_eq!(has_log(dir), Ok(false));
         let kept = std::fs::read_dir(dir).expect("a directory").flatten();
         let kept = kept
             .map(|e| e.path())

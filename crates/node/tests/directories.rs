@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use dromon_node::Position;
-use dromon_node::node::Engines;
 use dromon_node::spool::MapFile;
 use dromon_node::tcp::{Brake, Host, Tcp};
+use dromon_node::{EngineError, Engines, Position};
+use dromon_order::sequencer::{InMemory, PieceStore};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 struct Bare;
@@ -60,6 +60,22 @@ fn a_directory_that_cannot_be_read_is_not_taken_for_one_without_contents()
         taken.truncate(taken.len() - left);
         let synced = engines.sync_definitions(dir.path(), SystemTime::now());
         assert_eq!(synced.is_ok(), enough, "{left}: {synced:?}");
+        // A log, if there is one, lies in the directory.
+        let found = engines.inspect(dir.path()).map(|log| log.is_some());
+        let pieces: (Box<dyn PieceStore>, u64) = (Box::new(InMemory), 1 << 20);
+        let sum = engines.log_sum(dir.path(), Position::UNDEFINED, pieces);
+        match left {
+            0 => {
+                assert!(matches!(found, Err(EngineError::Other(_))), "{found:?}");
+                assert!(sum.is_err(), "{sum:?}");
+            }
+            _ => {
+                assert!(matches!(found, Ok(false)), "{found:?}");
+                assert_eq!(sum, Ok(None));
+            }
+        }
     }
+    let found = engines.inspect(&dir.path().join("nowhere"));
+    assert!(matches!(found, Ok(None)), "{found:?}");
     Ok(())
 }
