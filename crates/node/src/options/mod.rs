@@ -230,11 +230,16 @@ impl Options {
     /// they are set again.
     ///
     /// # Errors
-    /// The first bad item; connecting must be refused with it.
+    /// The first bad item; connecting must be refused with it. Nothing is set then: the next
+    /// address need not name those before it.
     pub fn connect(&mut self, address: &ClusterAddress) -> Result<Outcome, OptionError> {
+        let before = self.clone();
         let outcome = self.set_all(address.options.clone(), Phase::Connect);
         match outcome.error {
-            Some(error) => Err(error),
+            Some(error) => {
+                *self = before;
+                Err(error)
+            }
             None => Ok(outcome),
         }
     }

@@ -800,6 +800,24 @@ fn options_of_the_cluster_address_apply() {
 }
 
 #[test]
+fn a_refused_cluster_address_leaves_no_option_behind() {
+    let mut options = started("");
+    let before = options.clone();
+    let url = "gcomm://a?pc.ignore_quorum=yes&gcs.max_throttle=0.5&pc.wiat_prim=no";
+    let address = ClusterAddress::parse(url).expect("an address");
+    let error = options.connect(&address).expect_err("misspelt");
+    assert!(matches!(error, OptionError::Unknown { .. }));
+    assert_eq!(options.get("pc.ignore_quorum"), Some("false"));
+    assert_eq!(options.settings(), before.settings());
+    // What is to be said of them is still unsaid.
+    let url = "gcomm://a?gcs.max_throttle=0.5";
+    let address = ClusterAddress::parse(url).expect("an address");
+    let outcome = options.connect(&address).expect("known options");
+    assert_eq!(outcome.changed, ["gcs.max_throttle"]);
+    assert_eq!(outcome.notes.len(), 1);
+}
+
+#[test]
 fn our_options_show_when_they_are_set() {
     let o = started("dromon.durability=majority");
     assert!(o.to_string().contains("; dromon.durability = majority; "));
