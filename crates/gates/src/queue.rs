@@ -47,7 +47,7 @@ pub struct QueueStats {
     pub bytes: usize,
     /// Longest it has been.
     pub max: usize,
-    /// Shortest it has been, seen when events were taken.
+    /// Shortest it has been.
     pub min: usize,
     /// Sum of the lengths seen, one sample per event pushed.
     pub sum: u64,
@@ -291,7 +291,9 @@ impl<T> ApplyQueue<T> {
     pub fn drop_through(&self, seqno: Seqno) -> usize {
         let mut inner = self.lock();
         inner.floor = seqno;
-        inner.items.drop_through(seqno)
+        let dropped = inner.items.drop_through(seqno);
+        inner.is_shorter();
+        dropped
     }
 
     /// Drops everything that waits. Answers it, oldest first.
@@ -300,6 +302,7 @@ impl<T> ApplyQueue<T> {
         inner.urgent.clear();
         let fresh = inner.items.fresh();
         let items = std::mem::replace(&mut inner.items, fresh);
+        inner.is_shorter();
         drop(inner);
         self.wake.notify_all();
         Drained(items)
@@ -316,6 +319,7 @@ impl<T> ApplyQueue<T> {
     pub fn reopen(&self) {
         let mut inner = self.lock();
         inner.items = inner.items.fresh();
+        inner.is_shorter();
         inner.urgent.clear();
         inner.spare = false;
         inner.hold_after = None;
@@ -360,9 +364,15 @@ impl<T> ApplyQueue<T> {
         }
     }
 
-    /// Zeroes averages and extremes.
+    /// Starts averages and extremes anew, from the length that it has.
     pub fn reset_stats(&self) {
-        self.lock().stats = QueueStats::default();
+        let mut inner = self.lock();
+        let len = inner.items.len();
+        inner.stats = QueueStats {
+            max: len,
+            min: len,
+            ..QueueStats::default()
+        };
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<T>> {
@@ -384,8 +394,13 @@ impl<T> Inner<T> {
             return None;
         }
         let item = self.items.pop_front()?;
+        self.is_shorter();
         self.exclusive_running = item.exclusive;
         Some(item)
+    }
+
+    fn is_shorter(&mut self) {
+        self.stats.min = self.stats.min.min(self.items.len());
     }
 }
 
@@ -433,6 +448,28 @@ mod tests {
         assert_eq!(popped(&q), Some(3));
         q.push(item(4, true));
         assert!(q.has_exclusive());
+    }
+
+    #[test]
+    fn extremes_begin_anew_at_the_length_that_it_has() {
+        let q = ApplyQueue::new();
+        for seqno in 1..=4 {
+            q.push(item(seqno, false));
+        }
+        let extremes = |q: &ApplyQueue<&'static str>| (q.stats().min, q.stats().max);
+        assert_eq!(extremes(&q), (0, 4), "it was empty");
+        assert_eq!(popped(&q), Some(1));
+        q.reset_stats();
+        assert_eq!(extremes(&q), (3, 3));
+        assert_eq!((q.stats().sum, q.stats().samples), (0, 0));
+        assert_eq!(popped(&q), Some(2));
+        q.push(item(5, false));
+        assert_eq!(extremes(&q), (2, 3));
+        q.push(item(6, false));
+        q.drop_through(5);
+        assert_eq!(extremes(&q), (1, 4));
+        q.clear();
+        assert_eq!(extremes(&q), (0, 4));
     }
 
     #[test]
