@@ -177,7 +177,13 @@ impl PausedTime {
         self.reset_at = now;
     }
 
-    fn total(&self, now: Duration) -> Duration {
+    /// Whether writers are stopped now.
+    pub fn stopped(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// How long in all.
+    pub fn total(&self, now: Duration) -> Duration {
         let running = self.since.map_or(Duration::ZERO, |s| now.saturating_sub(s));
         self.total + running
     }
