@@ -113,7 +113,7 @@ impl Default for Opened {
 /// Figures for the status.
 #[derive(Clone, Debug, Default)]
 pub struct FlowStats {
-    /// How long origins were held, since the node was opened.
+    /// How long origins were held, or slowed, since the node was opened.
     pub paused: Duration,
     /// Fraction of the time since then, or since the last reset.
     pub paused_fraction: f64,
@@ -121,7 +121,7 @@ pub struct FlowStats {
     pub sent: u64,
     /// Pause wishes received, own ones included.
     pub received: u64,
-    /// Whether origins are held now.
+    /// Whether origins are stopped now.
     pub active: bool,
     /// Whether this node asks for it.
     pub requested: bool,
@@ -347,7 +347,19 @@ impl Flow {
             return false;
         }
         let fullest = self.lock().fullest_queue();
-        fullest.is_none_or(|(queue, rate)| slow(waiter, limits().slow_down(queue, rate)))
+        let Some((queue, rate)) = fullest else {
+            return true;
+        };
+        let time = limits().slow_down(queue, rate);
+        time.is_zero() || self.slow(waiter, time)
+    }
+
+    /// Waits for `time`, which counts as held; false if interrupted.
+    fn slow(&self, waiter: &Arc<Waiter>, time: Duration) -> bool {
+        self.lock().slowed(true);
+        let waited = sleep(waiter, time);
+        self.lock().slowed(false);
+        waited
     }
 
     /// Waits until no counted member asks for a pause. Answers false if the waiter
@@ -475,7 +487,7 @@ impl Flow {
 }
 
 /// Waits for `time`; false if interrupted.
-fn slow(waiter: &Arc<Waiter>, time: Duration) -> bool {
+fn sleep(waiter: &Arc<Waiter>, time: Duration) -> bool {
     let until = Instant::now() + time;
     while !waiter.interrupted() {
         if Instant::now() >= until {
@@ -483,7 +495,7 @@ fn slow(waiter: &Arc<Waiter>, time: Duration) -> bool {
         }
         waiter.wait(true, Some(until));
     }
-    time.is_zero()
+    false
 }
 
 impl Inner {
@@ -531,6 +543,14 @@ impl Inner {
     /// Since the node was opened.
     fn now(&self) -> Duration {
         self.opened.0.elapsed()
+    }
+
+    fn slowed(&mut self, begins: bool) {
+        let now = self.now();
+        match begins {
+            true => self.paused.slow(now),
+            false => self.paused.unslow(now),
+        }
     }
 
     fn update(&mut self) {

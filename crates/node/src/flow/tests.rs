@@ -241,7 +241,16 @@ fn only_full_queues_of_counted_members_slow_an_origin_down() {
     assert!(flow.wait(&interrupted, limits), "it did not wait at all");
     flow.report(full(1));
     assert!(!flow.wait(&interrupted, limits), "it would have waited");
+    let before = flow.stats();
     assert!(flow.wait(&Arc::new(Waiter::new()), limits));
+    let after = flow.stats();
+    assert!(
+        after.paused >= before.paused + SLOW_MAX,
+        "that counts: {after:?}"
+    );
+    assert!(!after.active && after.paused_fraction > 0.0);
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(flow.stats().paused, after.paused, "it is over");
 }
 
 #[test]

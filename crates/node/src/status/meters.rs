@@ -126,11 +126,16 @@ impl Mean {
 /// Time during which writers were held back.
 ///
 /// Both ways of holding back are counted: a stop (`pause` to `resume`) and the
-/// short waits of slowed writers (`add`).
+/// short waits of slowed writers (`slow` to `unslow`). It is the time in which anybody was held:
+/// many who wait at once fill it no faster than one.
 #[derive(Clone, Debug, Default)]
 pub struct PausedTime {
     total: Duration,
+    /// Somebody is held from then on.
     since: Option<Duration>,
+    stopped: bool,
+    /// How many writers are slowed now.
+    slowed: u64,
     reset_at: Duration,
     total_at_reset: Duration,
 }
@@ -146,19 +151,34 @@ impl PausedTime {
 
     /// Writers stop. A second call changes nothing.
     pub fn pause(&mut self, now: Duration) {
-        self.since.get_or_insert(now);
+        self.stopped = true;
+        self.changed(now);
     }
 
     /// Writers go on. Without a pause it changes nothing.
     pub fn resume(&mut self, now: Duration) {
-        if let Some(since) = self.since.take() {
-            self.total += now.saturating_sub(since);
-        }
+        self.stopped = false;
+        self.changed(now);
     }
 
-    /// Writers were slowed for so long.
-    pub fn add(&mut self, held: Duration) {
-        self.total += held;
+    /// One more writer is slowed.
+    pub fn slow(&mut self, now: Duration) {
+        self.slowed += 1;
+        self.changed(now);
+    }
+
+    /// One of them goes on.
+    pub fn unslow(&mut self, now: Duration) {
+        self.slowed = self.slowed.saturating_sub(1);
+        self.changed(now);
+    }
+
+    fn changed(&mut self, now: Duration) {
+        if self.stopped || self.slowed > 0 {
+            self.since.get_or_insert(now);
+        } else if let Some(since) = self.since.take() {
+            self.total += now.saturating_sub(since);
+        }
     }
 
     /// Part of the time since the last reset, 0 to 1.
@@ -179,7 +199,7 @@ impl PausedTime {
 
     /// Whether writers are stopped now.
     pub fn stopped(&self) -> bool {
-        self.since.is_some()
+        self.stopped
     }
 
     /// How long in all.
@@ -363,18 +383,36 @@ mod tests {
         p.resume(ms(2600));
         assert_eq!(p.fraction(ms(3000)), 0.5);
         assert_eq!(p.total(ms(3000)), ms(1000));
-        p.add(ms(100));
-        assert_eq!(p.total(ms(3000)), ms(1100));
-        assert!((p.fraction(ms(3000)) - 0.6).abs() < 1e-9);
     }
 
     #[test]
     fn many_slowed_writers_are_not_more_than_all_the_time() {
         let mut p = PausedTime::new(ms(0));
-        for _ in 0..50 {
-            p.add(ms(900));
+        for n in 0..50 {
+            p.slow(ms(n));
         }
-        assert_eq!(p.fraction(ms(1000)), 1.0);
+        assert!(!p.stopped());
+        assert_eq!(p.total(ms(500)), ms(500));
+        assert_eq!(p.fraction(ms(500)), 1.0);
+        for n in 0..50 {
+            p.unslow(ms(500 + n));
+        }
+        assert_eq!(p.total(ms(1000)), ms(549));
+        assert!((p.fraction(ms(1000)) - 0.549).abs() < 1e-9);
+    }
+
+    #[test]
+    fn who_is_slowed_amid_a_stop_counts_once() {
+        let mut p = PausedTime::new(ms(0));
+        p.slow(ms(100));
+        p.pause(ms(200));
+        p.unslow(ms(300));
+        assert!(p.stopped());
+        p.slow(ms(400));
+        p.resume(ms(500));
+        assert!(!p.stopped());
+        p.unslow(ms(600));
+        assert_eq!(p.total(ms(1000)), ms(500));
     }
 
     #[test]
