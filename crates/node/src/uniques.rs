@@ -28,6 +28,10 @@ use dromon_writeset::{Head, KeyHash, Made, Seqno};
 /// Tables remembered before those long finished are forgotten.
 const TABLES_MAX: usize = 4096;
 
+/// Tables with such an index that are known at most, in some 36 MB: what is forgotten is not found out again
+/// before somebody names a key of it.
+const SEEN_MAX: usize = 1 << 20;
+
 /// The last write sets that made or removed rows, by table.
 #[derive(Debug, Default)]
 pub struct Uniques {
@@ -82,7 +86,28 @@ impl Uniques {
 /// node knows no definitions, and of rows with a NULL there no such key comes.
 #[derive(Debug, Default)]
 pub struct SeenTables {
-    tables: Mutex<HashSet<KeyHash>>,
+    tables: Mutex<Seen>,
+}
+
+/// Those seen lately, and those seen before. One that is seen again is among the former.
+#[derive(Debug, Default)]
+struct Seen {
+    lately: HashSet<KeyHash>,
+    before: HashSet<KeyHash>,
+}
+
+impl Seen {
+    /// Not more than `max` are kept, and those that were not seen for longest go.
+    fn add(&mut self, table: KeyHash, max: usize) {
+        if self.lately.len() >= max / 2 && !self.lately.contains(&table) {
+            self.before = std::mem::take(&mut self.lately);
+        }
+        self.lately.insert(table);
+    }
+
+    fn has(&self, table: &KeyHash) -> bool {
+        self.lately.contains(table) || self.before.contains(table)
+    }
 }
 
 impl SeenTables {
@@ -99,16 +124,15 @@ impl SeenTables {
             return;
         }
         let mut seen = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.len() > TABLES_MAX {
-            seen.clear(); // those in use are seen again
+        for table in tables {
+            seen.add(table, SEEN_MAX);
         }
-        seen.extend(tables);
     }
 
     /// Whether one of `tables` has such an index.
     pub fn any(&self, tables: &[KeyHash]) -> bool {
         let seen = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        tables.iter().any(|t| seen.contains(t))
+        tables.iter().any(|t| seen.has(t))
     }
 }
 
@@ -219,11 +243,31 @@ mod tests {
         }
         uniques.depends_on(4, &write_set(&[(b"t", b"\x01a", KeyType::Exclusive)]), 0);
         assert!(seen.any(&table));
-        for n in 0..=TABLES_MAX as u128 {
+    }
+
+    #[test]
+    fn ten_thousand_tables_stay_known() {
+        let seen = SeenTables::default();
+        for n in 0..10_000 {
             seen.add([KeyHash(n)].into_iter());
         }
-        seen.add(table.into_iter());
-        assert!(seen.any(&table));
-        assert!(seen.tables.lock().expect("whole").len() <= TABLES_MAX);
+        for n in 0..10_000 {
+            assert!(seen.any(&[KeyHash(n)]), "table {n}");
+        }
+        assert!(!seen.any(&[KeyHash(10_000)]));
+    }
+
+    #[test]
+    fn of_too_many_tables_those_in_use_stay_known() {
+        let mut seen = Seen::default();
+        let used = KeyHash(0);
+        for n in 0..100 {
+            seen.add(KeyHash(n), 8);
+            seen.add(used, 8);
+            assert!(seen.has(&used) && seen.has(&KeyHash(n)));
+            assert!(n < 2 || seen.has(&KeyHash(n - 2)), "half of them stay");
+            assert!(seen.lately.len() + seen.before.len() <= 8);
+        }
+        assert!(!seen.has(&KeyHash(50)));
     }
 }
