@@ -32,6 +32,9 @@ const OVERDUE_BYTES: u64 = 96 << 20;
 const OVERDUE_ENTRIES: u64 = 150_000;
 /// How many index-to-seqno pairs are kept for read indexes.
 const RECENT_KEPT: usize = 1 << 16;
+/// What is said of a node that `evs.evict` named.
+const EXPELLED: &str = "an operator evicted this node from the cluster; restart it, or set wsrep_cluster_address anew, to \
+                        join again";
 
 /// State names as tools know them.
 pub(super) fn state_name(state: MemberState) -> &'static str {
@@ -750,6 +753,10 @@ impl Node {
         if self.phase() == Phase::Inconsistent {
             return; // its last views are on their way; this one would come between
         }
+        if reason == Some(LeaveReason::Expelled) {
+            self.note(EXPELLED);
+            self.shared().stays_out = Some(EXPELLED.into());
+        }
         let view = self.final_view(seqno - 1);
         let item = Item::Final(view);
         self.enqueue(QueueItem {
@@ -760,9 +767,6 @@ impl Node {
             bytes: 0,
             value: item,
         });
-        if reason == Some(LeaveReason::Expelled) {
-            self.note("an operator evicted this node from the cluster; restart it, or set wsrep_cluster_address anew, to join again");
-        }
         let mut shared = self.shared();
         if shared.phase == Phase::Joined {
             shared.phase = Phase::Leaving;

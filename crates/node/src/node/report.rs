@@ -79,12 +79,16 @@ impl Node {
         let shared = self.shared();
         match shared.phase {
             Phase::Inconsistent => LocalState::Inconsistent,
-            Phase::Closed | Phase::Connecting | Phase::NonPrimary | Phase::Rejoining => {
-                LocalState::Initialized
-            }
+            Phase::Closed
+            | Phase::Connecting
+            | Phase::NonPrimary
+            | Phase::Rejoining
+            | Phase::Leaving => LocalState::Initialized,
+            // It is no member any more, and comes to that.
+            Phase::Joining | Phase::Joined if shared.own_leave => LocalState::Initialized,
             Phase::Joining if shared.joined.is_none() => LocalState::Joining,
             Phase::Joining => LocalState::JoiningReceiving,
-            Phase::Joined | Phase::Leaving => match shared.own_state {
+            Phase::Joined => match shared.own_state {
                 MemberState::Joiner => LocalState::Joining,
                 MemberState::Donor => LocalState::Donor,
                 MemberState::Joined => LocalState::Joined,
@@ -192,8 +196,11 @@ impl Node {
         let fraction = |part: u64| mean(part, apply.entered);
         let (view, uuid, own, apart) = {
             let shared = self.shared();
-            let view = shared.view.clone();
-            let apart = matches!(shared.phase, Phase::NonPrimary | Phase::Rejoining);
+            // Who compares what servers show finds these beside the view that its server has, to the end of that.
+            let ended = shared.final_delivered || shared.phase == Phase::Closed;
+            let view = shared.view.clone().filter(|_| !ended);
+            let belongs = matches!(shared.phase, Phase::Joining | Phase::Joined);
+            let apart = shared.own_leave || !belongs;
             let own = view
                 .as_ref()
                 .and_then(|v| v.members.iter().find(|m| m.uuid == shared.uuid).cloned());

@@ -712,13 +712,18 @@ fn a_running_server_that_needs_a_copy_says_so_and_can_leave() {
 fn who_was_put_out_by_an_operator_may_be_told_to_come_back() {
     run(3, "", LIMIT, |world| {
         let out = world.db(3);
+        let alarms = out.count("dromon_alarms");
         let evict = format!("evs.evict={}", out.stat("gcomm_uuid"));
         assert_eq!(world.db(1).node().set_options(&evict), Ok(()));
         world.until("it has left", || out.finals() == 1);
+        crate::stands::shows_out(&out);
+        assert!(out.stat("dromon_stays_out").contains("operator evicted"));
+        assert_eq!(out.count("dromon_alarms"), alarms + 1);
         assert_eq!(world.db(1).stat("evs_evict_list"), "", "nobody is barred");
         assert!(world.db(1).set(row(1), 1).is_committed());
         out.connect(&World::url(), false).expect("two are there");
         world.synced(&out);
+        assert_eq!(out.stat("dromon_stays_out"), "");
         world.settle();
     });
 }

@@ -6,13 +6,26 @@ use dromon_node::{Outcome, Phase};
 
 use crate::partition::QUICK;
 use crate::toy::holds::Point;
-use crate::toy::row;
+use crate::toy::{Db, row};
 use crate::votes::left_inconsistent;
 use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// Nobody is evicted, but the lease runs out soon enough for a test.
 const PATIENT: &str = "evs.suspect_timeout=PT5S;evs.inactive_timeout=PT6S";
+
+/// As one that is no member any more, and whose server knows.
+pub fn shows_out(db: &Db) {
+    for (name, shown) in [
+        ("local_state", "0"),
+        ("local_state_comment", "Initialized"),
+        ("cluster_weight", "0"),
+        ("desync_count", "0"),
+        ("incoming_addresses", ""),
+    ] {
+        assert_eq!(db.stat(name), shown, "{name} on {}", db.name);
+    }
+}
 
 /// Waits until node `n` has told this last.
 fn hears(world: &World, n: usize, last: &str) {
@@ -34,6 +47,34 @@ fn one_that_is_outvoted_is_not_shown_as_synced() {
         odd.disconnect();
         hears(world, 3, "stands: Inconsistent");
         assert_eq!(odd.node().phase(), Phase::Closed);
+        shows_out(&odd);
+    });
+}
+
+/// It has something to finish first, and its server has the view of three.
+#[test]
+fn nor_is_one_that_leaves() {
+    run(3, "", LIMIT, |world| {
+        let (one, three) = (world.db(1), world.db(3));
+        three.holds.close(Point::ApplyStart);
+        assert!(one.set(row(2), 1).is_committed());
+        world.until("it is at it", || {
+            three.holds.waiting(Point::ApplyStart) == 1
+        });
+        assert_eq!(three.stat("cluster_weight"), "3");
+        let leaving = std::thread::spawn({
+            let three = three.clone();
+            move || three.disconnect()
+        });
+        world.until("it leaves", || three.node().phase() == Phase::Leaving);
+        assert_eq!(three.stat("local_state_comment"), "Initialized");
+        assert_eq!(three.stat("cluster_weight"), "0");
+        world.until("the others know", || one.size() == 2);
+        assert_eq!(three.stat("local_state_comment"), "Initialized");
+        assert_ne!(three.stat("incoming_addresses"), "", "as its server's view");
+        three.holds.open(Point::ApplyStart);
+        leaving.join().expect("it ends");
+        shows_out(&three);
     });
 }
 
