@@ -216,6 +216,7 @@ impl Node {
                 // Nothing follows the last one.
                 if !self.shared().final_delivered {
                     self.wait_none_goes();
+                    self.shared().told_synced = false;
                     applier.view(&view);
                 }
                 None
@@ -297,6 +298,7 @@ impl Node {
                 };
                 if done.is_ok() && serves {
                     applier.synced();
+                    self.shared().told_synced = true;
                 }
                 None
             }

@@ -365,6 +365,8 @@ struct Shared {
     /// The view that was current at the database's position.
     base: Option<ClusterView>,
     own_state: MemberState,
+    /// The server was told that it may serve, and of no loss since.
+    told_synced: bool,
     position: Position,
     /// Where the database stands once it has its copy, or needs none: nothing behind it is applied before it is brought up.
     starts_at: Option<Position>,
@@ -434,6 +436,7 @@ impl Shared {
             joined: None,
             base: None,
             own_state: MemberState::Joiner,
+            told_synced: false,
             position: Position::UNDEFINED,
             starts_at: None,
             received: None,

@@ -88,7 +88,7 @@ impl Node {
             Phase::Joining | Phase::Joined if shared.own_leave => LocalState::Initialized,
             Phase::Joining if shared.joined.is_none() => LocalState::Joining,
             Phase::Joining => LocalState::JoiningReceiving,
-            Phase::Joined => match shared.own_state {
+            Phase::Joined => match shared.shown_state() {
                 MemberState::Joiner => LocalState::Joining,
                 MemberState::Donor => LocalState::Donor,
                 MemberState::Joined => LocalState::Joined,

@@ -3,16 +3,31 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Node, Phase, lock};
+use super::{Node, Phase, Shared, lock};
 use crate::cluster::MemberState;
 use crate::database::Standing;
+
+impl Shared {
+    /// The own state, as far as the server has heard of it. Back after a loss a node may be synced for the others
+    /// long before its server is: that refuses its clients until what was ordered before is finished.
+    pub(super) fn shown_state(&self) -> MemberState {
+        match self.own_state {
+            MemberState::Synced if !self.told_synced => MemberState::Joined,
+            state => state,
+        }
+    }
+}
 
 impl Node {
     /// Says so if this node still starts, or stands otherwise than it was said last.
     pub(super) fn tell_standing(&self) {
         let (phase, state, gone) = {
             let shared = self.shared();
-            (shared.phase, shared.own_state, shared.own_leave)
+            let state = match self.is_witness() {
+                true => shared.own_state, // it has no server
+                false => shared.shown_state(),
+            };
+            (shared.phase, state, shared.own_leave)
         };
         if state == MemberState::Synced {
             self.was_synced.store(true, Relaxed);

@@ -7,6 +7,7 @@ use dromon_node::{Outcome, Phase, Position};
 use dromon_order::logstore::LogStore;
 
 use crate::load::Load;
+use crate::stands::hears;
 use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, Disk, End, Session, row};
 use crate::world::{World, addrs, run};
@@ -180,6 +181,35 @@ fn elects_a_new_leader(set: &'static str) {
         world.synced(&world.db(n));
         load.go_on(world, 20);
         load.verify(world);
+    });
+}
+
+/// It is back and lacks next to nothing, but what it was at takes long, a change of a table say: until that is done
+/// its server refuses its clients.
+#[test]
+fn who_is_back_is_not_shown_as_synced_before_its_server_serves() {
+    run(3, SLOW, LIMIT, |world| {
+        let db = world.db(world.leader(&world.db(1)) % 3 + 1);
+        let others: Vec<usize> = (1..=3).filter(|o| *o != db.n).collect();
+        world.synced(&db);
+        let synced = || world.report.times(&db.name, "Shifting JOINED -> SYNCED");
+        let before = synced();
+        db.holds.close(Point::ApplyStart);
+        assert!(world.db(others[0]).set(row(1), 1).is_committed());
+        world.until("it is at it", || db.holds.waiting(Point::ApplyStart) == 1);
+        world.net.cut(&addrs(&[db.n]), &addrs(&others));
+        lost(world, &db);
+        world.net.heal();
+        world.until("it is synced for the others", || synced() > before);
+        world.until("it is back", || db.node().phase() == Phase::Joined);
+        assert!(!world.soon(|| db.stat("local_state_comment") == "Synced"));
+        assert_eq!(db.stat("local_state"), "3");
+        assert!(!db.ready());
+        hears(world, db.n, "stands: Joined");
+        db.holds.open(Point::ApplyStart);
+        world.synced(&db);
+        hears(world, db.n, "stands: Synced");
+        world.settle();
     });
 }
 

@@ -28,7 +28,7 @@ pub fn shows_out(db: &Db) {
 }
 
 /// Waits until node `n` has told this last.
-fn hears(world: &World, n: usize, last: &str) {
+pub fn hears(world: &World, n: usize, last: &str) {
     let told = || world.report.standings(&format!("n{n}"));
     world.until(&format!("{last} is n{n}'s last word"), || {
         told().last().is_some_and(|l| l == last)
