@@ -86,15 +86,17 @@ impl Forks {
         if end.last.incarnation() == self.by.incarnation() {
             return true; // the consensus answers for it
         }
-        let fork = self
-            .forks
-            .iter()
-            .find(|f| f.by.incarnation() == end.last.incarnation());
-        fork.is_some_and(|f| {
-            // Its commits were made by leaders up to `end.voted`.
-            let ours = end.last == f.by || end.voted <= f.by;
-            ours && seqno <= f.seqno
-        })
+        self.parted_from(end).is_some_and(|last| seqno <= last)
+    }
+
+    /// The last seqno that a log with this `end`, of an earlier incarnation, has in common with ours.
+    /// `None`: nobody knows one.
+    pub fn parted_from(&self, end: LogEnd) -> Option<Seqno> {
+        let of_it = |f: &&Fork| f.by.incarnation() == end.last.incarnation();
+        let fork = self.forks.iter().find(of_it)?;
+        // Its commits were made by leaders up to `end.voted`.
+        let ours = end.last == fork.by || end.voted <= fork.by;
+        ours.then_some(fork.seqno)
     }
 }
 

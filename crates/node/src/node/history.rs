@@ -50,9 +50,7 @@ impl Node {
         {
             return sum;
         }
-        let pieces = PieceFiles::with_log(self.spooler.clone(), PieceLog::unread());
-        let pieces = (Box::new(pieces) as Box<_>, SPOOL_ABOVE as u64);
-        let sum = match self.engines.log_sum(&settings.log_dir, position, pieces) {
+        let sum = match self.log_sum(position, settings) {
             Ok(sum) => sum,
             Err(why) => {
                 self.note(&format!(
@@ -63,6 +61,17 @@ impl Node {
         };
         lock(&self.recounts).own = Some((position, sum));
         sum
+    }
+
+    /// The sum at `position` in the log here, which is not open. `None`: it does not reach there.
+    pub(super) fn log_sum(
+        &self,
+        position: Position,
+        settings: &Settings,
+    ) -> Result<Option<u64>, String> {
+        let pieces = PieceFiles::with_log(self.spooler.clone(), PieceLog::unread());
+        let pieces = (Box::new(pieces) as Box<_>, SPOOL_ABOVE as u64);
+        self.engines.log_sum(&settings.log_dir, position, pieces)
     }
 
     /// A new connection of the server: its data may be other data.

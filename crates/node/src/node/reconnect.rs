@@ -482,6 +482,13 @@ impl Node {
                 needs_copy: true,
             });
         }
+        if let Start::Join { term, .. } = found.start
+            && (self.log_end_before(&settings))
+                .is_some_and(|end| end.last.incarnation() != incarnation(term))
+        {
+            let kept = self.keep_former_log(&settings, &found, position);
+            kept.map_err(|e| e.to_string())?;
+        }
         join.origin = super::connect::random_uuid();
         // It may have been set since.
         join.weight = settings.weight;

@@ -7,10 +7,11 @@ use dromon_order::{Start, incarnation};
 use dromon_writeset::{Seqno, Uuid};
 
 use super::connect::Found;
-use super::halves::{Parted, parted};
+use super::halves::Parted;
+use super::service::from_parts;
 use super::{Aside, AskError, ConnectError, EngineError, LogSummary, Node};
 use crate::cluster::ClusterState;
-use crate::forks::LogEnd;
+use crate::forks::{Forks, LogEnd};
 use crate::gone::log_counts;
 use crate::messages::{Answer, Need, Position, Request, decode, encode};
 use crate::options::{ClusterAddress, Durability, Settings};
@@ -124,7 +125,8 @@ impl Node {
     /// Sets the own log aside if others are members by it and it is of another history than
     /// the cluster that is joined: nobody there knows whether something acknowledged rests on it.
     /// Also if it is of another incarnation, and it or the data, which was at `stood`, has something
-    /// that was left behind there: whoever was with it may have acknowledged that.
+    /// that was left behind there: whoever was with it may have acknowledged that. The data need not have it,
+    /// and a witness has none.
     pub(super) fn keep_former_log(
         &self,
         settings: &Settings,
@@ -143,16 +145,17 @@ impl Node {
             return Ok(());
         };
         let same = ours.history == theirs;
-        let (parted, kept) = match same {
+        let parted = match same {
             true => {
-                let stood = Some(stood).filter(|at| at.history == theirs);
+                // What stands for a witness's data is the cluster's.
+                let stood = Some(stood).filter(|at| at.history == theirs && !self.is_witness());
                 let seqno = stood.map_or(ours.seqno, |at| at.seqno.max(ours.seqno));
-                let parted = parted(Some(log.end), *term, &found.state, seqno);
-                (parted, parted.is_some() && found.need == Need::Copy)
+                let at = Position { seqno, ..ours };
+                self.left_behind(settings, &log, at, &found.state, leader, *term)
             }
-            false => (None, has_others(&log)),
+            false => None,
         };
-        if !kept {
+        if parted.is_none() && (same || !has_others(&log)) {
             return Ok(());
         }
         let others = match self.others_named(settings)? {
@@ -179,9 +182,10 @@ impl Node {
                  that is not in that cluster. {} The log is kept: its files are now {names}. If what is given up here is \
                  wanted, stop that cluster before any other node of this log starts: they have it, too. Else those files \
                  can be deleted",
-                match self.is_witness() {
-                    true => "This witness follows that cluster.",
-                    false => "This node takes a full copy of that cluster in place of its data.",
+                match found.need {
+                    _ if self.is_witness() => "This witness follows that cluster.",
+                    Need::Log => "This node's data is not beyond that, and follows that cluster.",
+                    Need::Copy => "This node takes a full copy of that cluster in place of its data.",
                 }
             ));
             return Ok(());
@@ -199,6 +203,64 @@ impl Node {
             }
         ));
         Ok(())
+    }
+
+    /// What this `log`, or the data beside it, has that the cluster of its history left behind which `leader` leads
+    /// in `term`; at least one of the two has what comes up to `at`. The cluster's log begins here with `state`.
+    fn left_behind(
+        &self,
+        settings: &Settings,
+        log: &LogSummary,
+        at: Position,
+        state: &ClusterState,
+        leader: &str,
+        term: u64,
+    ) -> Option<Parted> {
+        let end = log.end;
+        let (ours, theirs) = (end.last.incarnation(), incarnation(term));
+        // One that was begun for that cluster, and then nothing came, has nothing of its own.
+        if ours == theirs || end.voted.incarnation() == theirs {
+            return None;
+        }
+        let parted = Some(Parted { ours, theirs });
+        // Where nobody can tell, the log stays.
+        let Some(forks) = self.forks_of(state, leader, theirs) else {
+            return parted;
+        };
+        let Some(last) = forks.parted_from(end).filter(|last| at.seqno <= *last) else {
+            return parted;
+        };
+        // It may have more than its newest checkpoint and the data.
+        let beyond = Position {
+            seqno: last + 1,
+            ..at
+        };
+        match self.log_sum(beyond, settings) {
+            Ok(None) => None,
+            Ok(Some(_)) | Err(_) => parted,
+        }
+    }
+
+    /// Where the cluster that `leader` leads in this `incarnation` parted from others. The `state` that its log
+    /// begins with here may be from before that.
+    fn forks_of(&self, state: &ClusterState, leader: &str, incarnation: u32) -> Option<Forks> {
+        let of_now = |forks: &&Forks| forks.last().incarnation() == incarnation;
+        if let Some(forks) = Some(state.forks()).filter(of_now) {
+            return Some(forks.clone());
+        }
+        // Who has nothing is given the newest.
+        let request = Request::State {
+            position: Position::UNDEFINED,
+            log: None,
+            sum: None,
+            witness: true,
+        };
+        let cluster = self.shared().cluster.clone();
+        let Ok(Answer::State { checkpoint, .. }) = self.ask(&cluster, leader, &request) else {
+            return None;
+        };
+        let (_, newest) = from_parts(checkpoint)?;
+        Some(newest.forks()).filter(of_now).cloned()
     }
 
     /// Addresses of the voters that the own log names beside this node; if there are

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dromon_node::{AskError, Phase};
+use dromon_order::logstore::LogStore;
 
 use crate::load::Load;
 use crate::net::Unheard;
@@ -12,6 +13,9 @@ use crate::world::{World, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
+
+/// What is said of a log that is not erased.
+const KEPT: &str = "The log is kept: its files are now";
 
 fn addrs(ns: &[usize]) -> Vec<String> {
     ns.iter().map(|n| World::addr(*n)).collect()
@@ -164,6 +168,7 @@ fn an_operator_makes_one_of_three_primary() {
             copies,
             "what they had was part of the common log: no copy was needed"
         );
+        assert!(!world.report.said(KEPT), "nor are their logs");
     });
 }
 
@@ -246,8 +251,49 @@ fn who_has_more_than_the_forced_one_takes_a_copy() {
         world.synced(&again);
         assert_eq!(again.read(row(12)), 8, "the forced one's data");
         assert_eq!(one.donations(), copies + 1);
-        let kept = "The log is kept: its files are now";
-        assert_eq!(world.report.times("n2", kept), 1, "nobody else has that");
+        assert_eq!(world.report.times("n2", KEPT), 1, "nobody else has that");
+        world.settle();
+    });
+}
+
+/// Its engine has lost that, and follows; its log is the only copy of what others acknowledged with it.
+#[test]
+fn whose_log_alone_has_more_than_the_forced_one_keeps_that() {
+    run(3, QUICK, LIMIT, |world| {
+        let one = world.db(1);
+        assert!(one.set(row(1), 1).is_committed());
+        let leader = world.leader(&one);
+        if leader == 1 {
+            world.net.hand_over(&World::addr(1), &World::addr(3));
+        }
+        world.until("another one leads", || world.leader(&one) != 1);
+        world.settle();
+        let flushed = world.db(2).disk();
+        world.net.cut(&addrs(&[1]), &addrs(&[2, 3]));
+        for n in 10..15 {
+            assert!(world.db(2).set(row(n), 7).is_committed());
+        }
+        world.crash(2);
+        world.crash(3);
+        world.until("it is non-primary", || {
+            one.node().phase() == Phase::NonPrimary
+        });
+        one.node()
+            .set_options("pc.bootstrap=yes")
+            .expect("nobody else is there");
+        world.synced(&one);
+        world.net.heal();
+        let copies = one.donations();
+        let position = flushed.position;
+        let again = world.open(2, flushed, position);
+        let log = world.copy_log(2);
+        again.connect(&World::url(), false).expect("one is there");
+        world.synced(&again);
+        assert_eq!(one.donations(), copies, "its data is all here");
+        assert_eq!(again.read(row(12)), 0, "the forced one's data");
+        assert_eq!(world.report.times("n2", KEPT), 1);
+        let former = world.net.copy_log(&world.data_dir(2).join("former"));
+        assert_eq!(former.bounds(), log.bounds());
         world.settle();
     });
 }

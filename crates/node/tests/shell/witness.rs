@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dromon_node::{ConnectError, Outcome, Phase, Position};
+use dromon_order::logstore::LogStore;
 
 use crate::load::Load;
 use crate::toy::holds::Point;
@@ -16,6 +17,8 @@ const PATIENT: &str = "evs.suspect_timeout=PT5S;evs.inactive_timeout=PT6S";
 const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
 /// The same, and a joiner does not ask for long.
 const SHORT: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S;pc.wait_prim_timeout=PT5S";
+/// What is said of a log that is not erased.
+const KEPT: &str = "The log is kept: its files are now";
 /// The witness's place.
 const W: usize = 5;
 
@@ -32,6 +35,19 @@ fn loaded(world: &World, on: &[usize]) -> Load {
 fn two_and_a_witness(world: &World) {
     world.join_witness(W);
     world.voters(3);
+}
+
+/// Node `n` reaches nobody, and goes on alone.
+fn is_forced_on(world: &World, n: usize) {
+    let db = world.db(n);
+    world.until("it is non-primary", || {
+        db.node().phase() == Phase::NonPrimary
+    });
+    db.node()
+        .set_options("pc.bootstrap=yes")
+        .expect("it reaches nobody");
+    world.synced(&db);
+    world.until("it is alone", || db.size() == 1);
 }
 
 fn data_leads(world: &World) -> usize {
@@ -440,6 +456,55 @@ fn the_last_log_goes_on_if_an_operator_says_so() {
             "all that was acknowledged came from the witness"
         );
         assert!(two.set(row(6), 1).is_committed());
+    });
+}
+
+/// A data node is forced on out of its reach, and lacks what was acknowledged with it.
+#[test]
+fn its_log_is_kept_where_one_that_lacks_some_of_it_was_forced_on() {
+    for runs in [false, true] {
+        run(2, PATIENT, LIMIT, move |world| {
+            two_and_a_witness(world);
+            let (one, two) = (world.db(1), world.db(2));
+            assert!(one.set(row(1), 1).is_committed());
+            world.settle();
+            world.net.cut(&addrs(&[2]), &addrs(&[1, W]));
+            for n in 2..=5 {
+                world.until("n1 is acknowledged", || one.set(row(n), 7).is_committed());
+            }
+            world.crash(1);
+            if !runs {
+                world.crash_witness(W);
+            }
+            is_forced_on(world, 2);
+            let log = world.copy_log(W);
+            world.net.heal();
+            if !runs {
+                world.restart_witness(W);
+            }
+            world.until("it follows", || two.size() == 2);
+            world.voters(2);
+            assert!(world.witness(W).is_primary());
+            assert_eq!(world.report.times(&format!("n{W}"), KEPT), 1);
+            let former = world.net.copy_log(&world.data_dir(W).join("former"));
+            assert_eq!(former.bounds(), log.bounds());
+            assert!(two.set(row(6), 1).is_committed());
+        });
+    }
+}
+
+#[test]
+fn a_log_that_has_no_more_than_the_forced_one_is_not_kept() {
+    run(2, PATIENT, LIMIT, |world| {
+        two_and_a_witness(world);
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        world.settle();
+        world.crash_witness(W);
+        world.crash(1);
+        is_forced_on(world, 2);
+        world.restart_witness(W);
+        world.voters(2);
+        assert_eq!(world.report.times(&format!("n{W}"), KEPT), 0);
     });
 }
 
