@@ -338,12 +338,6 @@ impl ClusterState {
         })
     }
 
-    /// The position in an encoded checkpoint, without reading all of it.
-    pub fn peek_position(node: &[u8]) -> Option<Position> {
-        let (format, history, seqno): (u8, Uuid, Seqno) = postcard::take_from_bytes(node).ok()?.0;
-        (format == FORMAT).then_some(Position { history, seqno })
-    }
-
     /// Runs one committed entry. Entries must come in log order, without gaps.
     pub fn deliver(&mut self, entry: &Committed) -> Vec<Event> {
         let events = self.run(entry);

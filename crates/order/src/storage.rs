@@ -106,6 +106,8 @@ pub struct Inspected {
     pub checkpoint: Checkpoint,
     /// The last entry.
     pub last: LogId,
+    /// Whether messages lie behind the newest checkpoint, and not only changes of the members.
+    pub goes_on: bool,
     /// The latest leadership it has voted for, or has an entry of.
     pub voted: Leadership,
     /// The newest members named anywhere in the log, committed or not.
@@ -130,6 +132,7 @@ pub fn inspect(store: &Arc<dyn LogStore>) -> Result<Option<Inspected>, OrderErro
     let (first, next) = store.bounds();
     let mut last = to_raft_log_id(checkpoint.log_id);
     let mut members = checkpoint.members.clone();
+    let mut goes_on = false;
     let mut at = first.max(index + 1);
     while at < next {
         let batch = read_store(store, at, next - 1, READ_BYTES).map_err(log_error)?;
@@ -137,8 +140,12 @@ pub fn inspect(store: &Arc<dyn LogStore>) -> Result<Option<Inspected>, OrderErro
         at = end.log_id.index + 1;
         last = end.log_id;
         for e in batch {
-            if let EntryPayload::Membership(m) = e.payload {
-                members = from_raft_members(&RaftMembers::new(Some(e.log_id), m));
+            match e.payload {
+                EntryPayload::Blank => {}
+                EntryPayload::Normal(_) => goes_on = true,
+                EntryPayload::Membership(m) => {
+                    members = from_raft_members(&RaftMembers::new(Some(e.log_id), m));
+                }
             }
         }
     }
@@ -147,6 +154,7 @@ pub fn inspect(store: &Arc<dyn LogStore>) -> Result<Option<Inspected>, OrderErro
         id: meta.id,
         checkpoint,
         last: from_raft_log_id(&last),
+        goes_on,
         voted: meta
             .vote
             .map_or(last.leader_id, |v| v.leader_id.max(last.leader_id))

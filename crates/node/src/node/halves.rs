@@ -167,7 +167,7 @@ impl Node {
             Ok(None) | Err(ConnectError::Damaged(_)) => return Ok(OwnHalf::Gone),
             Err(e) => return Err(e),
         };
-        let ours = ClusterState::peek_position(&log.checkpoint.node).map(|at| at.history);
+        let ours = ClusterState::peek_of_any_build(&log.checkpoint.node).map(|at| at.history);
         let own = log.end.last.incarnation();
         let Some(ours) = ours.filter(|h| Some(*h) == theirs && own != incarnation(term)) else {
             return Ok(OwnHalf::Gone);

@@ -304,6 +304,8 @@ pub struct LogSummary {
     pub end: LogEnd,
     /// Its last entry.
     pub last: LogId,
+    /// Whether messages lie behind its newest checkpoint.
+    pub goes_on: bool,
     /// Whether it was kept on the disk from its beginning on (`dromon.durability`).
     pub durable: bool,
 }
@@ -327,6 +329,7 @@ impl From<Inspected> for LogSummary {
                 voted: found.voted,
             },
             last: found.last,
+            goes_on: found.goes_on,
             durable: found.durable,
         }
     }

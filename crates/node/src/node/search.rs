@@ -141,7 +141,7 @@ impl Node {
         let Ok(Some(log)) = self.look_into_log(settings) else {
             return Ok(());
         };
-        let Some(ours) = ClusterState::peek_position(&log.checkpoint.node) else {
+        let Some(ours) = ClusterState::peek_of_any_build(&log.checkpoint.node) else {
             return Ok(());
         };
         let same = ours.history == theirs;
@@ -230,7 +230,11 @@ impl Node {
         let Some(last) = forks.parted_from(end).filter(|last| at.seqno <= *last) else {
             return parted;
         };
-        // It may have more than its newest checkpoint and the data.
+        // It may have more than its newest checkpoint and the data. What another build wrote nobody counts here; after an
+        // orderly stop it ends with its newest checkpoint.
+        if ClusterState::other_format(&log.checkpoint.node).is_some() {
+            return parted.filter(|_| log.goes_on);
+        }
         let beyond = Position {
             seqno: last + 1,
             ..at
@@ -688,6 +692,7 @@ mod tests {
             voters: voters.iter().copied().collect(),
             members: addrs,
             durable: true,
+            goes_on: false,
             end: LogEnd {
                 last: last.leadership(),
                 voted: last.leadership(),

@@ -8,14 +8,14 @@ use dromon_order::logstore::LogStore;
 
 use crate::load::Load;
 use crate::net::Unheard;
-use crate::toy::{Db, row};
+use crate::toy::{Db, Disk, row};
 use crate::world::{World, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
-const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
+pub const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
 
 /// What is said of a log that is not erased.
-const KEPT: &str = "The log is kept: its files are now";
+pub const KEPT: &str = "The log is kept: its files are now";
 
 fn addrs(ns: &[usize]) -> Vec<String> {
     ns.iter().map(|n| World::addr(*n)).collect()
@@ -209,7 +209,7 @@ fn who_was_put_out_is_told_how_to_go_on_alone() {
 
 /// The majority goes on without the first, and then is lost; the first one is
 /// forced to go on.
-fn part(world: &World) -> Arc<Db> {
+pub fn part(world: &World) -> Arc<Db> {
     for db in world.members() {
         assert!(db.set(row(db.n as u32), 1).is_committed());
     }
@@ -256,33 +256,39 @@ fn who_has_more_than_the_forced_one_takes_a_copy() {
     });
 }
 
-/// Its engine has lost that, and follows; its log is the only copy of what others acknowledged with it.
+/// The first is forced on before the others drop it. What they acknowledged meanwhile the second has in its log only:
+/// its engine is left with that.
+pub fn part_unflushed(world: &World) -> (Arc<Db>, Disk) {
+    let one = world.db(1);
+    assert!(one.set(row(1), 1).is_committed());
+    if world.leader(&one) == 1 {
+        world.net.hand_over(&World::addr(1), &World::addr(3));
+    }
+    world.until("another one leads", || world.leader(&one) != 1);
+    world.settle();
+    let flushed = world.db(2).disk();
+    world.net.cut(&addrs(&[1]), &addrs(&[2, 3]));
+    for n in 10..15 {
+        assert!(world.db(2).set(row(n), 7).is_committed());
+    }
+    world.crash(2);
+    world.crash(3);
+    world.until("it is non-primary", || {
+        one.node().phase() == Phase::NonPrimary
+    });
+    one.node()
+        .set_options("pc.bootstrap=yes")
+        .expect("nobody else is there");
+    world.synced(&one);
+    world.net.heal();
+    (one, flushed)
+}
+
+/// Its data follows; its log is the only copy of what others acknowledged with it.
 #[test]
 fn whose_log_alone_has_more_than_the_forced_one_keeps_that() {
     run(3, QUICK, LIMIT, |world| {
-        let one = world.db(1);
-        assert!(one.set(row(1), 1).is_committed());
-        let leader = world.leader(&one);
-        if leader == 1 {
-            world.net.hand_over(&World::addr(1), &World::addr(3));
-        }
-        world.until("another one leads", || world.leader(&one) != 1);
-        world.settle();
-        let flushed = world.db(2).disk();
-        world.net.cut(&addrs(&[1]), &addrs(&[2, 3]));
-        for n in 10..15 {
-            assert!(world.db(2).set(row(n), 7).is_committed());
-        }
-        world.crash(2);
-        world.crash(3);
-        world.until("it is non-primary", || {
-            one.node().phase() == Phase::NonPrimary
-        });
-        one.node()
-            .set_options("pc.bootstrap=yes")
-            .expect("nobody else is there");
-        world.synced(&one);
-        world.net.heal();
+        let (one, flushed) = part_unflushed(world);
         let copies = one.donations();
         let position = flushed.position;
         let again = world.open(2, flushed, position);

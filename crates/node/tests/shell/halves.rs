@@ -68,6 +68,24 @@ fn who_restarts_stays_with_the_members_of_its_log() {
     });
 }
 
+#[test]
+fn who_restarts_under_another_build_stays_with_them_too() {
+    run(5, QUICK, LIMIT, |world| {
+        part(world, 5);
+        world.crash(5);
+        let again = world.open_again(5);
+        let dir = world.data_dir(5);
+        world.net.of_other_build(&dir, true);
+        again
+            .connect(&World::url(), false)
+            .expect("three are there");
+        world.net.of_other_build(&dir, false);
+        world.synced(&again);
+        assert_eq!(again.read(row(12)), 7, "the majority's data");
+        assert!(world.report.times("n5", TWO) > 0);
+    });
+}
+
 /// Of three the two that are left have no majority while one of them restarts.
 #[test]
 fn the_two_that_went_on_are_a_majority_again() {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dromon_node::Phase;
+use dromon_order::logstore::LogStore;
 
+use crate::alone::{KEPT, QUICK, part, part_unflushed};
 use crate::toy::{Db, row};
 use crate::world::{World, run};
 
@@ -66,6 +68,68 @@ fn who_waits_in_vain_with_such_a_log_hears_which_build_to_start() {
     run(3, SOON, LIMIT, |world| {
         let start = "failed to reach primary view within 1 s: ";
         is_refused(world, &World::url(), false, start);
+    });
+}
+
+/// Both are upgraded before it meets the one that was forced to go on without it.
+#[test]
+fn a_log_of_another_build_that_has_more_than_the_forced_one_is_kept() {
+    for flushed in [true, false] {
+        run(3, QUICK, LIMIT, move |world| {
+            let (one, disk) = match flushed {
+                true => (part(world), world.crashed_disk(2)),
+                false => part_unflushed(world),
+            };
+            let position = disk.position;
+            let db = world.open(2, disk, position);
+            let dir = world.data_dir(2);
+            world.net.of_other_build(&dir, true);
+            let log = world.copy_log(2);
+            db.connect(&World::url(), false).expect("one is there");
+            world.net.of_other_build(&dir, false);
+            world.synced(&db);
+            assert_eq!(db.read(row(12)), one.read(row(12)));
+            assert_eq!(world.report.times("n2", KEPT), 1);
+            let former = world.net.copy_log(&dir.join("former"));
+            assert_eq!(former.bounds(), log.bounds());
+        });
+    }
+}
+
+/// The way from one build to the next: no log has more than the one that founds.
+#[test]
+fn after_an_orderly_stop_of_all_no_log_of_another_build_is_kept() {
+    run(2, "", LIMIT, |world| {
+        world.join_witness(5);
+        world.voters(3);
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        world.settle();
+        world.witness(5).disconnect();
+        for n in [2, 1] {
+            world.db(n).disconnect();
+        }
+        let open = |n: usize| {
+            let (disk, position) = (world.db(n).disk(), world.db(n).position());
+            let db = world.open(n, disk, position);
+            world.net.of_other_build(&world.data_dir(n), true);
+            db
+        };
+        let one = open(1);
+        one.connect("gcomm://", true).expect("stopped cleanly");
+        world.synced(&one);
+        let two = open(2);
+        two.connect(&World::url(), false).expect("one is there");
+        world.synced(&two);
+        let witness = world.open_witness(5, false);
+        world.net.of_other_build(&world.data_dir(5), true);
+        let joins = witness.connect("toys", &World::url(), "", false);
+        joins.expect("they are there");
+        for n in [1, 2, 5] {
+            world.net.of_other_build(&world.data_dir(n), false);
+        }
+        world.voters(3);
+        assert_eq!(two.read(row(1)), 1);
+        assert!(!world.report.said(KEPT));
     });
 }
 

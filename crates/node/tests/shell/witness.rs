@@ -5,6 +5,7 @@ use std::time::Duration;
 use dromon_node::{ConnectError, Outcome, Phase, Position};
 use dromon_order::logstore::LogStore;
 
+use crate::alone::KEPT;
 use crate::load::Load;
 use crate::toy::holds::Point;
 use crate::toy::{Ddl, row};
@@ -17,8 +18,6 @@ const PATIENT: &str = "evs.suspect_timeout=PT5S;evs.inactive_timeout=PT6S";
 const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
 /// The same, and a joiner does not ask for long.
 const SHORT: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S;pc.wait_prim_timeout=PT5S";
-/// What is said of a log that is not erased.
-const KEPT: &str = "The log is kept: its files are now";
 /// The witness's place.
 const W: usize = 5;
 
