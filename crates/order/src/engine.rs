@@ -717,6 +717,15 @@ impl Order for Engine {
         self.core.storage.read_committed(from, to, max_bytes)
     }
 
+    fn read_stored(
+        &self,
+        from: u64,
+        to: u64,
+        max_bytes: usize,
+    ) -> Result<Vec<Committed>, OrderError> {
+        self.core.storage.read_stored(from, to, max_bytes)
+    }
+
     fn status(&self) -> OrderStatus {
         self.core.status()
     }

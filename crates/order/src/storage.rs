@@ -345,17 +345,28 @@ impl Storage {
         to: u64,
         max_bytes: usize,
     ) -> Result<Vec<Committed>, OrderError> {
-        let (first, _, _, applied, _) = self.positions();
+        let (_, _, _, applied, _) = self.positions();
+        if to > applied {
+            return Err(OrderError::Refused(format!(
+                "index {to} was asked for, but only {applied} is known to be committed"
+            )));
+        }
+        self.read_stored(from, to, max_bytes)
+    }
+
+    /// The same of entries that need not be committed.
+    pub fn read_stored(
+        &self,
+        from: u64,
+        to: u64,
+        max_bytes: usize,
+    ) -> Result<Vec<Committed>, OrderError> {
+        let (first, ..) = self.positions();
         if from < first {
             return Err(OrderError::Purged {
                 wanted: from,
                 first,
             });
-        }
-        if to > applied {
-            return Err(OrderError::Refused(format!(
-                "index {to} was asked for, but only {applied} is known to be committed"
-            )));
         }
         let entries = self.read(from, to, max_bytes).map_err(log_error)?;
         if entries.is_empty() && from <= to {

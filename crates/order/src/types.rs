@@ -542,6 +542,14 @@ pub trait Order: Send + Sync {
     /// (but at least one entry). Only what was committed may be asked for.
     fn read_log(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Committed>, OrderError>;
 
+    /// The same of what is stored, whether it was committed or not.
+    fn read_stored(
+        &self,
+        from: u64,
+        to: u64,
+        max_bytes: usize,
+    ) -> Result<Vec<Committed>, OrderError>;
+
     /// The engine's state now.
     fn status(&self) -> OrderStatus;
 

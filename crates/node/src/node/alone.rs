@@ -12,6 +12,7 @@ use dromon_order::{LogId, Order, OrderError, OrderStatus, RaftId, incarnation};
 use dromon_writeset::Uuid;
 
 use super::{AskError, Node, Phase, lock};
+use crate::cluster::Member;
 use crate::messages::{Answer, Control, Request, decode, encode, kind};
 
 /// How long one member may take to say whether it is there: with encryption and the secret it takes
@@ -206,6 +207,23 @@ fn by_votes(configs: &[(usize, usize)], ignore_sb: bool) -> Result<(), Refused> 
     }
 }
 
+/// Those of the `members` who are here, if they are heavier than all others together: those whose logs this
+/// one does not name yet, too.
+fn by_weight(
+    members: &[Member],
+    is_here: impl Fn(&Member) -> bool,
+) -> Result<BTreeSet<Uuid>, Refused> {
+    let (here, gone): (Vec<&Member>, Vec<&Member>) = members.iter().partition(|m| is_here(m));
+    let [weight, rest] = [&here, &gone].map(|some| -> u64 {
+        let weights = some.iter().map(|m| u64::from(m.weight));
+        weights.sum()
+    });
+    match weight > rest {
+        true => Ok(here.iter().map(|m| m.uuid).collect()),
+        false => Err(format!("weight {weight} of {} is here", weight + rest).into()),
+    }
+}
+
 /// Why nothing is forced while a member may be there that failed to answer with `error`.
 /// `None`: nobody is there, or another one.
 fn untold(error: &AskError) -> Option<String> {
@@ -370,7 +388,7 @@ impl Node {
         self.look_at(own, &probed, forced)?;
         let reached = probed.reached;
         if forced == Forced::Lost {
-            self.allowed(&status, &reached)?;
+            self.allowed(&order, &status, &reached)?;
             if let Some(r) = before(own, status.id, &reached).first() {
                 return Err(Refused {
                     why: format!("{} does it; this node joins it", r.addr),
@@ -520,7 +538,12 @@ impl Node {
     }
 
     /// Whether the options allow it to those who reach one another.
-    fn allowed(&self, status: &OrderStatus, reached: &[Reached]) -> Result<(), Refused> {
+    fn allowed(
+        &self,
+        order: &Arc<dyn Order>,
+        status: &OrderStatus,
+        reached: &[Reached],
+    ) -> Result<(), Refused> {
         let settings = self.settings();
         if settings.ignore_quorum {
             return Ok(());
@@ -533,25 +556,24 @@ impl Node {
         if settings.ignore_sb {
             return Ok(());
         }
-        let shared = self.shared();
-        let weight_of = |addr: &str| {
-            let view = shared.view.as_ref();
-            view.and_then(|v| v.members.iter().find(|m| m.addr == addr))
-                .map_or(0, |m| u64::from(m.weight))
+        // Before the view, which has all up to there.
+        let delivered = lock(&self.delivered).index;
+        let here = {
+            let shared = self.shared();
+            let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
+            let is_reached = |m: &Member| reached.iter().any(|r| r.addr == m.addr);
+            by_weight(members, |m| m.uuid == shared.uuid || is_reached(m))?
         };
-        let own = status.members.addrs.get(&status.id);
-        let weight: u64 = reached
-            .iter()
-            .map(|r| &r.addr)
-            .chain(own)
-            .map(|a| weight_of(a))
-            .sum();
-        let total: u64 = status.members.addrs.values().map(|a| weight_of(a)).sum();
-        if 2 * weight > total {
-            Ok(())
-        } else {
-            Err(format!("weight {weight} of {total} is here").into())
-        }
+        let unknown = self.weighs_behind(order, delivered, status.last.index, |uuid| {
+            here.contains(uuid)
+        });
+        unknown.map_or(Ok(()), |why| {
+            Err(Refused {
+                why,
+                // It may be delivered in a moment.
+                leads_on: true,
+            })
+        })
     }
 
     fn who_is_there(&self, status: &OrderStatus, linked: BTreeMap<RaftId, String>) -> Probed {
@@ -652,6 +674,8 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::MemberState;
+    use crate::cluster::tests::member;
 
     fn at(term: u64, leader: u64, index: u64) -> LogId {
         LogId {
@@ -677,6 +701,24 @@ mod tests {
             assert_eq!(waits(config, true), None);
             assert_eq!(waits(config, false), Some(false));
         }
+    }
+
+    #[test]
+    fn all_members_weigh_whether_or_not_this_log_names_them() {
+        let mut all: Vec<Member> = (1..=3u8)
+            .map(|n| member(n, &format!("n{n}"), MemberState::Synced))
+            .collect();
+        let here = |all: &[Member], n: u8| {
+            let here = by_weight(all, |m| m.uuid == Uuid([n; 16]));
+            here.map_err(|refused| refused.why)
+        };
+        all[0].weight = 2;
+        assert_eq!(here(&all[..2], 1), Ok(BTreeSet::from([Uuid([1; 16])])));
+        let less = "weight 1 of 3 is here".to_owned();
+        assert_eq!(here(&all[..2], 2), Err(less));
+        // One has joined.
+        let less = "weight 2 of 4 is here".to_owned();
+        assert_eq!(here(&all, 1), Err(less));
     }
 
     #[test]

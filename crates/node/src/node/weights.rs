@@ -2,15 +2,16 @@
 //! because of weights.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dromon_order::RaftId;
+use dromon_order::{Committed, CommittedBody, Order, RaftId};
 use dromon_writeset::Uuid;
 
 use super::{Node, Phase, lock};
 use crate::cluster::{ClusterState, Member};
 use crate::electors::{Weighing, electors};
-use crate::messages::Control;
+use crate::messages::{Control, decode, kind};
 
 /// How long a statement that sets `pc.weight` waits until that is ordered.
 const ORDERED: Duration = Duration::from_secs(2);
@@ -21,7 +22,67 @@ const AGAIN: Duration = Duration::from_secs(3);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// Bytes of the log read at a time.
+const READ: usize = 4 << 20;
+
+/// Whether an `entry` that another half may have delivered, and this one has not, may make both the heavier one, as
+/// each sees it. Not the end of a member that is not here: that half has lost it, too. Who comes back weighs what it
+/// did, and is no member only amid the delivery of that: of this node up to `begun`.
+fn weighs(entry: &Committed, begun: u64, is_here: impl Fn(&Uuid) -> bool) -> bool {
+    let message = match &entry.body {
+        CommittedBody::Message(m) if m.kind == kind::CONTROL => m,
+        _ => return false,
+    };
+    match decode(&message.body) {
+        Some(Control::Leave { uuid, .. } | Control::Evict { uuid, .. }) => is_here(&uuid),
+        Some(Control::Rejoin { .. }) => entry.index <= begun,
+        Some(Control::Join(_) | Control::Weight { .. }) => true,
+        Some(
+            Control::StateRequest { .. }
+            | Control::BypassRequest { .. }
+            | Control::StateSent { .. }
+            | Control::Joined { .. }
+            | Control::Synced { .. }
+            | Control::Desync { .. }
+            | Control::Resync { .. }
+            | Control::Cut { .. }
+            | Control::Vote { .. }
+            | Control::Chunk { .. },
+        ) => false,
+        // A piece of one.
+        None => true,
+    }
+}
+
 impl Node {
+    /// Why nobody knows by this node's view who is the heavier half, as its log goes on behind `delivered`, up to
+    /// `last`. Another one may have delivered that, if it is stored here; and if not, nobody has.
+    pub(super) fn weighs_behind(
+        &self,
+        order: &Arc<dyn Order>,
+        delivered: u64,
+        last: u64,
+        is_here: impl Fn(&Uuid) -> bool,
+    ) -> Option<String> {
+        let begun = order.status().delivered;
+        let mut next = delivered + 1;
+        while next <= last {
+            let entries = match order.read_stored(next, last, READ) {
+                Ok(entries) => entries,
+                Err(e) => return Some(e.to_string()),
+            };
+            next = entries.last().map_or(next, |e| e.index) + 1;
+            if let Some(entry) = entries.iter().find(|e| weighs(e, begun, &is_here)) {
+                return Some(format!(
+                    "entry {} of the log changes what the members weigh, or who they are, and has not come into force here; \
+                     the others may go by it",
+                    entry.index
+                ));
+            }
+        }
+        None
+    }
+
     /// Tells the cluster what this node weighs now, and waits until that counts: who
     /// sets it and then cuts the others off means what he has set. Without a
     /// majority it cannot yet.
@@ -163,9 +224,12 @@ fn words<'a>(weighing: &Weighing, members: impl Iterator<Item = &'a Member> + Cl
 
 #[cfg(test)]
 mod tests {
+    use dromon_order::{Leadership, Part, RawMessage};
+
     use super::*;
     use crate::cluster::MemberState;
-    use crate::cluster::tests::member;
+    use crate::cluster::tests::{join, member};
+    use crate::messages::{LeaveReason, Need, Position, encode};
 
     fn said(weights: [u8; 3]) -> String {
         let mut members: Vec<Member> = (1..=3u8)
@@ -175,6 +239,43 @@ mod tests {
             m.weight = weight;
         }
         words(&Weighing::of(members.iter()), members.iter())
+    }
+
+    #[test]
+    fn of_what_is_not_delivered_only_that_counts_which_the_other_half_may_go_by() {
+        let entry = |control: &Control| Committed {
+            index: 7,
+            term: 1,
+            leader: 1,
+            body: CommittedBody::Message(RawMessage {
+                origin: Uuid([1; 16]),
+                oseq: 1,
+                kind: kind::CONTROL,
+                tag: 0,
+                part: Part::Whole,
+                body: encode(control),
+            }),
+        };
+        let (here, gone) = (Uuid([1; 16]), Uuid([2; 16]));
+        let counts = |control: Control| weighs(&entry(&control), 6, |uuid| *uuid == here);
+        let (reason, by) = (LeaveReason::Graceful, Leadership::default());
+        let weight = 4;
+        assert!(counts(Control::Weight { uuid: gone, weight }));
+        assert!(counts(join(3, Position::UNDEFINED, Need::Log)));
+        for (uuid, ends) in [(here, true), (gone, false)] {
+            assert_eq!(counts(Control::Leave { uuid, reason }), ends);
+            assert_eq!(counts(Control::Evict { uuid, by }), ends);
+        }
+        assert!(!counts(Control::Synced { uuid: here }));
+        let (uuid, released) = (gone, 3);
+        let comes_back = Control::Rejoin { uuid, released };
+        assert!(!counts(comes_back.clone()));
+        assert!(weighs(&entry(&comes_back), 7, |_| false), "amid it");
+        let mut piece = entry(&comes_back);
+        if let CommittedBody::Message(m) = &mut piece.body {
+            m.body = m.body.slice(..1);
+        }
+        assert!(weighs(&piece, 6, |_| false), "nobody can tell");
     }
 
     #[test]

@@ -98,6 +98,47 @@ fn the_heavier_half_goes_on() {
     });
 }
 
+/// The lighter one becomes the heavier one: of that the other has all but the delivery.
+#[test]
+fn who_was_the_heavier_one_does_not_go_on_by_that() {
+    run(3, QUICK, LIMIT, |world| {
+        let (one, two) = (world.db(1), world.db(2));
+        let weighs = |db: &Db, weight| {
+            let set = db.node().set_options(&format!("pc.weight={weight}"));
+            set.expect("it is an option");
+        };
+        weighs(&one, 2);
+        world.until("all know it", || {
+            let all = world.members();
+            all.iter().all(|db| db.stat("cluster_weight") == "4")
+        });
+        // What it is told behind the view in which n3 leaves waits here.
+        let stays = "no checkpoint at log index";
+        world.report.hold(stays);
+        world.net.fill_log(&one.addr);
+        world.db(3).disconnect();
+        world.voters(2);
+        world.until("its delivery stands", || {
+            world.report.times("n1", stays) == 1
+        });
+        weighs(&two, 4);
+        assert_eq!(one.stat("cluster_weight"), "3");
+        assert_eq!(two.stat("cluster_weight"), "6");
+        world.net.cut(&addrs(&[1]), &addrs(&[2]));
+        world.until("the heavier one goes on", || two.size() == 1);
+        world.until("the other one does not", || {
+            one.node().phase() == Phase::NonPrimary
+        });
+        assert_eq!(world.report.times("n1", "forced recovery"), 0);
+        assert!(two.set(row(1), 1).is_committed());
+        world.report.let_go();
+        world.net.mend_log(&one.addr);
+        world.net.heal();
+        world.synced(&one);
+        world.settle();
+    });
+}
+
 /// One of them would, and the other one could make a majority with the lighter half before it notices.
 #[test]
 fn the_heavier_half_of_four_waits_for_the_others() {
