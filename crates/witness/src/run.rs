@@ -364,6 +364,7 @@ impl Worker {
                     | ConnectError::JoinRefused { .. }
                     | ConnectError::DamagedAlone { .. }
                     | ConnectError::OtherBuild { .. }
+                    | ConnectError::LedByOtherBuild { .. }
                     | ConnectError::Evicted
             );
             if !passing || self.node.settings().wait_prim_timeout_given {

@@ -247,6 +247,21 @@ pub enum ConnectError {
         /// This build's.
         ours: u8,
     },
+    /// Who leads runs another build, and what it gives to start from cannot be read here.
+    #[error(
+        "{addr} leads the cluster and runs another build of the library, whose checkpoints this one cannot read (format \
+         {theirs}; this one has format {ours}). Nothing was changed. Start this node with the build that runs there (dromon \
+         --version prints the format). To go over to this one, stop all nodes cleanly, install it on all, and start the one \
+         that stopped last with --wsrep-new-cluster (galera_new_cluster does), then the others (docs/wire.md)"
+    )]
+    LedByOtherBuild {
+        /// Where it is.
+        addr: String,
+        /// Its format.
+        theirs: u8,
+        /// This build's.
+        ours: u8,
+    },
     /// The join was not ordered in time.
     #[error("the cluster did not order this node's join within {0} s; try again")]
     JoinTimeout(u64),

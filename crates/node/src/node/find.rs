@@ -53,6 +53,8 @@ struct Round {
     awaited: bool,
     /// How many will say the same again.
     refusals: usize,
+    /// One that leads cannot be joined by this build.
+    never: Option<ConnectError>,
 }
 
 impl Round {
@@ -77,6 +79,8 @@ enum Weighed {
     Found(Box<Found>),
     /// It does not help now, and why.
     Not(String),
+    /// Nor later.
+    Never(ConnectError),
     /// This one is of the own log's incarnation, and to be asked instead.
     Elsewhere(String),
     /// It is to be asked again.
@@ -138,6 +142,10 @@ impl Node {
                     Err(e) => return Err(e),
                 }
             }
+            // Another one may lead in a moment.
+            if let Some(e) = round.never.take().filter(|_| !round.awaited) {
+                return Err(e);
+            }
             if search.began.elapsed() >= settings.wait_prim_timeout {
                 return Err(self.found_nobody(&search, round.missing(), damage));
             }
@@ -192,6 +200,11 @@ impl Node {
                     match self.weigh(search, &leader, checkpoint)? {
                         Weighed::Found(found) => return Ok(Some(*found)),
                         Weighed::Not(why) => why,
+                        Weighed::Never(e) => {
+                            let why = e.to_string();
+                            round.never = Some(e);
+                            why
+                        }
                         Weighed::Elsewhere(other) => {
                             round.awaited = true;
                             let why = format!("of another incarnation than {other}");
@@ -253,7 +266,7 @@ impl Node {
             ..
         } = *leader;
         self.tell_compared(addr, position, search.sum, need, compared);
-        let theirs = ClusterState::peek_position(&checkpoint.node);
+        let theirs = ClusterState::peek_of_any_build(&checkpoint.node);
         let theirs: Option<Uuid> = theirs.map(|at| at.history);
         // Its data stays as it is while its server runs: it goes on looking.
         if self.phase() == Phase::Rejoining
@@ -286,10 +299,16 @@ impl Node {
             return Ok(Weighed::Found(Box::new(found)));
         }
         let log_start = checkpoint.log_id.2;
+        let format = ClusterState::other_format(&checkpoint.node);
         let Some((checkpoint, state)) = from_parts(checkpoint) else {
-            return Ok(Weighed::Not(
-                "its checkpoint cannot be read by this version".into(),
-            ));
+            return Ok(match format {
+                Some(theirs) => Weighed::Never(ConnectError::LedByOtherBuild {
+                    addr: addr.to_owned(),
+                    theirs,
+                    ours: ClusterState::FORMAT,
+                }),
+                None => Weighed::Not("its checkpoint cannot be read by this version".into()),
+            });
         };
         if need == Need::Copy && !compared.differs() {
             let asked = leader.asked;

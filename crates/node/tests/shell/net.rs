@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use dromon_node::grastate::STATE_FILE;
-use dromon_node::messages::{Request, encode};
+use dromon_node::messages::{Answer, Request, decode, encode};
 use dromon_node::options::Settings;
 use dromon_node::spool::MapFile;
 use dromon_node::{Aside, AskError, EngineError, Engines, ISOLATED, LogSummary, Position};
@@ -39,6 +39,8 @@ pub struct Net {
     damaged: Mutex<BTreeSet<PathBuf>>,
     /// Logs that another build wrote.
     others: Mutex<BTreeSet<PathBuf>>,
+    /// Addresses at which another build runs.
+    builds: Mutex<BTreeSet<String>>,
     /// Logs that cannot be looked into now.
     shut: Mutex<BTreeSet<PathBuf>>,
     /// By address: syncs of the database's directory, and whether they fail now.
@@ -119,6 +121,7 @@ impl Net {
             logs: Mutex::default(),
             damaged: Mutex::default(),
             others: Mutex::default(),
+            builds: Mutex::default(),
             shut: Mutex::default(),
             syncs: Mutex::default(),
             syncs_all: Mutex::default(),
@@ -467,6 +470,35 @@ impl Net {
         };
     }
 
+    /// From now on another build runs at `addr`.
+    pub fn runs_other_build(&self, addr: &str) {
+        lock(&self.builds).insert(addr.to_owned());
+    }
+
+    /// What the node at `addr` answers, if another build may run there.
+    fn of_its_build(&self, addr: &str, answer: Bytes) -> Bytes {
+        if !lock(&self.builds).contains(addr) {
+            return answer;
+        }
+        match decode(&answer) {
+            Some(Answer::State {
+                need,
+                compared,
+                mut checkpoint,
+                term,
+            }) => {
+                checkpoint.node[0] -= 1; // the format
+                encode(&Answer::State {
+                    need,
+                    compared,
+                    checkpoint,
+                    term,
+                })
+            }
+            _ => answer,
+        }
+    }
+
     /// While `on`, nobody can look into the log in `dir`: there is nothing wrong with it.
     pub fn shut_log(&self, dir: &Path, on: bool) {
         let mut shut = lock(&self.shut);
@@ -646,6 +678,7 @@ impl Engines for MemEngines {
             if is_probe && answer.is_ok() {
                 lock(&self.net.silence).probed.insert(pair);
             }
+            let answer = answer.map(|answer| self.net.of_its_build(addr, answer));
             answer.map_err(|e| unreachable(&e))
         })
     }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dromon_node::Phase;
+use dromon_node::cluster::ClusterState;
+use dromon_node::{Phase, Position};
 use dromon_order::logstore::LogStore;
 
 use crate::alone::{KEPT, QUICK, part, part_unflushed};
-use crate::toy::{Db, row};
+use crate::toy::{Db, Disk, row};
 use crate::world::{World, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -130,6 +131,29 @@ fn after_an_orderly_stop_of_all_no_log_of_another_build_is_kept() {
         world.voters(3);
         assert_eq!(two.read(row(1)), 1);
         assert!(!world.report.said(KEPT));
+    });
+}
+
+/// It is not let go round until `pc.wait_prim_timeout`, which these nodes do not reach.
+#[test]
+fn who_finds_a_leader_of_another_build_hears_both_formats_and_the_way() {
+    run(2, "pc.wait_prim_timeout=PT600S", LIMIT, |world| {
+        let leader = World::addr(world.leader(&world.db(1)));
+        world.net.runs_other_build(&leader);
+        let db = world.open(3, Disk::empty(), Position::UNDEFINED);
+        let refused = db.connect(&World::url(), false);
+        let why = refused.expect_err("nobody can read what it gives");
+        let ours = ClusterState::FORMAT;
+        let words = [
+            format!("{leader} leads the cluster and runs another build of the library"),
+            format!("(format {}; this one has format {ours})", ours - 1),
+            "Start this node with the build that runs there".to_owned(),
+            "stop all nodes cleanly, install it on all".to_owned(),
+        ];
+        for words in words {
+            assert!(why.contains(&words), "{why}");
+        }
+        assert_eq!(db.node().phase(), Phase::Closed);
     });
 }
 
