@@ -778,8 +778,7 @@ pub struct Node {
     /// A witness: when it last handed leadership on, and how long it waits
     /// before it does so again.
     handed_over: Mutex<Option<(Instant, Duration)>>,
-    /// Go on without a majority when it connects: `--force-primary`, or founding
-    /// although the own log names others.
+    /// Go on without a majority when it connects: `--force-primary`, or founding though the own log names others.
     force_primary: AtomicBool,
     /// It did so while founding: the others are to be dropped once it is in.
     went_alone: AtomicBool,
