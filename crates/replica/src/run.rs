@@ -178,7 +178,11 @@ fn follow(config: &Config, log: &Log, progress: &Arc<Progress>) -> bool {
                 log.say(Level::Error, &why);
                 return false;
             }
-            End::Again(why) => (why, false),
+            End::Again(why) => {
+                // It is another cause now, as far as the session is concerned.
+                progress.is_under_way();
+                (why, false)
+            }
             End::Waits(waits) => {
                 let why = format!("{}. It waits for {}", waits.why, waits.what);
                 progress.waits(waits);

@@ -136,7 +136,7 @@ impl Progress {
     }
 
     /// All threads and connections are there. Whether there is enough for a unit is known when that has committed.
-    pub(super) fn is_under_way(&self) {
+    pub(crate) fn is_under_way(&self) {
         let waits = &mut self.lock().waits;
         waits.take_if(|(waits, _)| waits.at.is_none());
     }

@@ -82,8 +82,8 @@ impl Worker {
         let in_doubt = self.in_doubt.as_ref().filter(|d| d.gtid == gtid);
         let maybe_done = in_doubt.is_some_and(|d| !d.sure);
         let mut done = in_doubt.map_or(0, |d| d.steps);
-        // Nothing of it is there until that is written down.
-        let is_new = in_doubt.is_none();
+        // Nothing of it is there until that is written down, or if that is known.
+        let is_new = in_doubt.is_none_or(|d| d.sure && d.steps == 0);
         let not_begun = |trouble: Trouble| match is_new {
             true => trouble.rolled_back(),
             false => trouble,
@@ -176,7 +176,9 @@ impl Worker {
                     let mut text = Vec::new();
                     worker.channel.put_undone(&mut text, worker.epoch);
                     worker.say(&text).map(|_| ())
-                })?;
+                })
+                // Else the next session finds out that it was not done.
+                .map_err(Trouble::rolled_back)?;
                 return Err(trouble.rolled_back());
             }
             // How far it came is known; not what a table without transactions has.

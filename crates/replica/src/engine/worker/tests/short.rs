@@ -62,6 +62,35 @@ fn a_ddl_waits_for_room() {
     assert_eq!(applied(&fake, &[], one()), End::Told);
 }
 
+/// Nor does it if that cannot be written down either: the next session sees that it was not done.
+#[test]
+fn a_ddl_of_which_nothing_can_be_written_down_waits_for_room() {
+    let (alter, undone, put) = (fails(1041, 1), fails(1041, 1), fails(1041, 1));
+    let fake = Fake::new(move |text| match text {
+        "ALTER TABLE t ADD c INT" => alter(),
+        _ if text.contains("SET doing=IF(") && text.contains(",NULL,") => undone(),
+        "SHOW WARNINGS" => Some(Reply::Nothing),
+        other => epoch(other),
+    });
+    let one = || {
+        let statements = ["ALTER TABLE t ADD c INT"];
+        alone(Alone::Statement, Ending::Statement, &statements)
+    };
+    waits(applied(&fake, &[], one()));
+    // It is known by then that nothing was done.
+    let fake = Fake::new(move |text| match text {
+        _ if text.starts_with("UPDATE dromon_replica.position SET doing=") => put(),
+        other => epoch(other),
+    });
+    let one = one();
+    let in_doubt = InDoubt {
+        gtid: one.transactions[0].gtid,
+        sure: true,
+        steps: 0,
+    };
+    waits(applied_after(&fake, &[], one, None, Some(in_doubt)));
+}
+
 /// Nothing is begun as long as that cannot be written down.
 #[test]
 fn what_is_begun_waits_for_room() {
