@@ -766,6 +766,9 @@ impl Node {
                     // Whoever was first may not have come to it yet, and the caller's place is
                     // not to be passed before.
                     self.save_inconsistent();
+                    if self.last_with_data.load(Relaxed) {
+                        self.gates.close_at(self.gates.released());
+                    }
                 }
                 return;
             }

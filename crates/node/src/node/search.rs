@@ -137,9 +137,12 @@ impl Node {
         let (Start::Join { term, .. }, Some(leader)) = (&found.start, &found.leader) else {
             return Ok(());
         };
-        // One that cannot be read was seen to before, or counts for nothing.
-        let Ok(Some(log)) = self.look_into_log(settings) else {
-            return Ok(());
+        let log = match self.look_into_log(settings) {
+            Ok(Some(log)) => log,
+            // One that is damaged was seen to before, or counts for nothing.
+            Ok(None) | Err(ConnectError::Damaged(_)) => return Ok(()),
+            // Nobody has seen what it has: it must not be erased for that.
+            Err(e) => return Err(e),
         };
         let Some(ours) = ClusterState::peek_of_any_build(&log.checkpoint.node) else {
             return Ok(());
