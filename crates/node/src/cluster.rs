@@ -29,7 +29,7 @@ mod transfers;
 
 pub use chunked::{
     AHEAD_MAX, CHUNK_CLOSES, CHUNK_MAX, CHUNK_MIN, ChunkPart, Chunked, chunk_log2,
-    id_of as chunked_id_of,
+    id_of as chunked_id_of, trx_id as chunked_trx_id,
 };
 use chunked::{Ahead, Open};
 pub use event::{ClusterView, Event, Member, MemberState};

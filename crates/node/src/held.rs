@@ -45,6 +45,8 @@ pub struct HeldRows {
     /// Open streams of this node's own clients, which hold their rows themselves: what is needed of
     /// one if it comes without its client ([`HeldRows::comes_alone`]).
     own: BTreeMap<StreamId, Stream>,
+    /// The same as `named`, of `own`.
+    own_named: NamedRows,
     /// In which tables how many of `streams` have gaps: each write set asks, and there may be very many.
     gaps: BTreeMap<KeyHash, usize>,
     /// Rows that `streams` name, and others may name beside them.
@@ -63,6 +65,8 @@ pub struct HeldRows {
     /// First fragment and end of those that committed and are not finished here, in the
     /// order of their ends.
     ends: VecDeque<(Seqno, Seqno)>,
+    /// How many appliers have the server roll back what is no stream.
+    rolling_back: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +177,7 @@ impl HeldRows {
         tables: &[KeyHash],
     ) {
         if let Some(begins) = begins {
+            self.own_over(id);
             self.own
                 .insert(id, Stream::new(seqno, begins, State::Shelved));
         }
@@ -182,9 +187,30 @@ impl HeldRows {
         }
     }
 
+    /// The same fragment names these rows.
+    pub fn own_names(&mut self, id: StreamId, rows: &[RowKey]) {
+        if let Some(stream) = self.own.get_mut(&id) {
+            self.own_named.add(stream.first, &mut stream.named, rows);
+        }
+    }
+
     /// One of a client here has ended.
     pub fn own_over(&mut self, id: StreamId) {
-        self.own.remove(&id);
+        if let Some(mut stream) = self.own.remove(&id) {
+            self.own_named.remove(stream.first, &mut stream.named);
+        }
+    }
+
+    /// Whether streams of clients here name rows that others may name beside them.
+    pub fn own_names_rows(&self) -> bool {
+        !self.own_named.is_empty()
+    }
+
+    /// The same as [`HeldRows::meets_rows`] of clients here: their numbers.
+    pub fn own_met_by(&self, rows: &[RowKey]) -> Vec<u64> {
+        let met = self.own_named.met_by(rows);
+        let own = self.own.iter().filter(|(_, s)| met.contains(&s.first));
+        own.map(|(id, _)| id.1).collect()
     }
 
     /// A fragment of this node itself passed at `at`, and its client does not wait for it any more: it
@@ -203,6 +229,8 @@ impl HeldRows {
                 stream.lost = begins.is_none();
                 stream
             });
+            let (first, of) = (stream.first, &stream.named);
+            self.own_named.hand_over(&mut self.named, first, of);
             self.insert(
                 id,
                 Stream {
@@ -334,6 +362,7 @@ impl HeldRows {
             stream.untold = false;
         }
         self.own.clear();
+        self.own_named = NamedRows::default();
     }
 
     /// Its end passed at `seqno`, or its own node's rollback took that place. Answers
@@ -357,7 +386,9 @@ impl HeldRows {
     /// count: its node may not have come yet.
     pub fn keep_members(&mut self, seqno: Seqno, is_member: impl Fn(&Uuid) -> bool) -> Vec<Seqno> {
         let mut shelved = Vec::new();
-        self.own.retain(|id, s| s.first > seqno || is_member(&id.0));
+        let gone = (self.own.iter()).filter(|(id, s)| s.first <= seqno && !is_member(&id.0));
+        let gone: Vec<StreamId> = gone.map(|(id, _)| *id).collect();
+        gone.into_iter().for_each(|id| self.own_over(id));
         for (id, stream) in &mut self.streams {
             if stream.first <= seqno && stream.over.is_none() && !is_member(&id.0) {
                 stream.over = Some((seqno, false));
@@ -379,6 +410,17 @@ impl HeldRows {
         let mut behind = before.take_while(|(_, end)| *end > depends_on);
         let met = behind.find(|(first, _)| *first <= depends_on);
         met.map_or(depends_on, |(_, end)| *end)
+    }
+
+    /// The last end of those that began there, as far as they commit and are not finished here.
+    pub fn last_end_of(&self, firsts: &[Seqno]) -> Seqno {
+        let ends = self.ends.iter().filter(|(f, _)| firsts.contains(f));
+        ends.map(|(_, end)| *end).max().unwrap_or(-1)
+    }
+
+    /// Where a stream began that is known.
+    pub fn first_of(&self, id: StreamId) -> Option<Seqno> {
+        self.streams.get(&id).map(|s| s.first)
     }
 
     /// Everything up to `released` is finished. Answers whether a thread is to be spared
@@ -600,9 +642,17 @@ impl HeldRows {
         })
     }
 
-    /// Whether one of them is being rolled back.
+    /// Whether one of them is being rolled back, or something else is.
     pub fn some_go(&self) -> bool {
-        self.streams.values().any(|s| s.state == State::Going)
+        self.rolling_back > 0 || self.streams.values().any(|s| s.state == State::Going)
+    }
+
+    /// An applier begins to have the server roll back what is no stream, or is through with that.
+    pub fn rolls_back(&mut self, begins: bool) {
+        self.rolling_back = match begins {
+            true => self.rolling_back + 1,
+            false => self.rolling_back.saturating_sub(1),
+        };
     }
 
     /// The server rolled it back. Answers where it is over and whether it commits there,

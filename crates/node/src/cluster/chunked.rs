@@ -146,7 +146,8 @@ impl Chunked {
     }
 }
 
-fn trx_id(id: Seqno) -> u64 {
+/// Under which number servers know the write set `id`.
+pub fn trx_id(id: Seqno) -> u64 {
     CHUNKED_TRX | id as u64
 }
 

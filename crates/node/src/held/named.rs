@@ -88,6 +88,18 @@ impl NamedRows {
         }
     }
 
+    /// What is here of that stream goes over to `to`.
+    pub fn hand_over(&mut self, to: &mut NamedRows, first: Seqno, of: &OfStream) {
+        for row in &of.looked_at {
+            self.looked_at.remove(&(*row, first));
+            to.looked_at.insert((*row, first));
+        }
+        for row in &of.updated {
+            self.updated.remove(&(*row, first));
+            to.updated.insert((*row, first));
+        }
+    }
+
     /// The streams that have a lock which a write set needs that names these.
     pub fn met_by(&self, rows: &[RowKey]) -> BTreeSet<Seqno> {
         let mut met = BTreeSet::new();

@@ -489,3 +489,40 @@ fn an_own_stream_that_has_ended_is_forgotten() {
         assert_eq!(held.begins(id, 18, true), Share::Lost);
     }
 }
+
+#[test]
+fn rows_of_own_streams_are_known_also_once_they_come_alone() {
+    use dromon_writeset::KeyType::{Reference, Update};
+    use dromon_writeset::Part;
+    let row = |n: u8, key_type| RowKey {
+        table: table(b"t"),
+        row: table(b"t").child(Part::Raw(&[n])),
+        key_type,
+    };
+    let mut held = HeldRows::default();
+    for (id, first, n) in [(A, 5, 1), (B, 6, 2)] {
+        held.own_fragment(id, (first, 15), Some(15), &[]);
+        held.own_names(id, &[row(n, Update)]);
+    }
+    let looks = [row(1, Reference), row(2, Reference)];
+    assert!(held.own_names_rows() && !held.names_rows());
+    assert_eq!(held.own_met_by(&looks), [A.1, B.1]);
+    assert_eq!(held.own_met_by(&[row(1, Update)]), []);
+    assert!(held.meets_rows(&looks).is_empty());
+    held.comes_alone(A, (8, 18), None);
+    assert_eq!(held.own_met_by(&looks), [B.1]);
+    assert_eq!(Vec::from_iter(held.meets_rows(&looks)), [5]);
+    held.over(A, 9, true);
+    held.over(B, 10, true);
+    assert_eq!(
+        held.last_end_of(&[5, 6]),
+        9,
+        "the other one is its client's"
+    );
+    assert_eq!(held.last_end_of(&[6]), -1);
+    held.finished(9);
+    assert_eq!(held.last_end_of(&[5]), -1);
+    assert!(!held.names_rows());
+    held.keep_members(11, |_| false);
+    assert!(!held.own_names_rows());
+}

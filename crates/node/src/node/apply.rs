@@ -16,6 +16,7 @@ use super::{Item, Node, Phase, RemoteWriteSet, Shared, lock};
 use crate::cluster::{ClusterView, MemberState};
 use crate::database::{Applier, Meta, Outcome, View};
 use crate::flow::FlowLimits;
+use crate::held::Share;
 use crate::messages::{Control, LeaveReason, Need, Position, encode, kind};
 use crate::trx::Trx;
 
@@ -349,6 +350,10 @@ impl Node {
             self.give_up(seqno);
             return None;
         };
+        if matches!(share, Share::Whole(_)) && !self.throw_before(applier, seqno, stream) {
+            self.give_up(seqno);
+            return None;
+        }
         if let Err(why) = self.share_out(seqno, &mut ws, &share) {
             self.inconsistent(&format!(
                 "a shelved streaming transaction cannot be read again for its end at seqno {seqno}: {why}"

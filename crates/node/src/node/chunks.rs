@@ -58,6 +58,8 @@ pub(super) struct Chunks {
     /// Those that the server has parts of, and whose end was delivered, but may be held back by a pause.
     ending: Vec<Ending>,
     pub lacking: Lacking,
+    /// Those that streams may wait for.
+    met: thrown::MetStreams,
     /// Whether the thread runs that asks.
     pacing: bool,
     /// Counts what the asking thread may wait for.
@@ -166,6 +168,7 @@ impl Chunks {
             open: BTreeMap::new(),
             ending: Vec::new(),
             lacking,
+            met: thrown::MetStreams::default(),
             pacing: false,
             changes: 0,
             way: Duration::ZERO,
@@ -307,6 +310,8 @@ impl Node {
             true => self.streams_met_by(&chunked.write_set),
             false => Vec::new(),
         };
+        // One that could not run again between the chunks.
+        let whole = first && !is_own && self.ends_amid(seqno, &chunked.write_set);
         let (client, streams) = {
             let mut chunks = lock(&self.chunks);
             if let Some(sent) = sent {
@@ -315,6 +320,12 @@ impl Node {
                 sent.trx.waiter.wake();
                 chunks.lacking.add(history, id);
                 chunks.own.insert(id, sent.trx);
+            }
+            if whole {
+                chunks.lacking.add(history, id);
+            }
+            if first {
+                chunks.met.begins(id, chunked.source(), &streams);
             }
             match part {
                 ChunkPart::Data(n) => {
@@ -342,6 +353,7 @@ impl Node {
                 }
                 ChunkPart::End | ChunkPart::Rollback => {
                     chunks.ends(history, &chunked, seqno, self.gates.released());
+                    chunks.met.ends(id, seqno, self.gates.released());
                     let streams = chunks.open.remove(&id).map(|o| o.streams);
                     let open: Vec<Seqno> = state.chunked().map(|(c, _)| c.id).collect();
                     chunks.lacking.over_but(&open, seqno);
@@ -384,6 +396,8 @@ impl Node {
         // A statement may make the server throw away what it has, by a lock that no key names. (One that comes
         // later finds the part in its place: nothing but whole transactions passes it, `cluster.rs`.)
         let depends_on = depends_on.max(self.newest_toi.load(Relaxed));
+        // So may this node, for the end of a stream (`thrown.rs`).
+        let depends_on = depends_on.max(self.end_before(&streams).min(seqno - 1));
         self.enqueue(QueueItem {
             seqno,
             ordered: true,
@@ -714,6 +728,7 @@ impl Node {
             let mut chunks = lock(&self.chunks);
             chunks.open.clear();
             chunks.ending.clear();
+            chunks.met = thrown::MetStreams::default();
             let goes_on = |b: &Begun| {
                 let begun = unbegun.is_some_and(|u| !u.contains(&b.place));
                 begun && b.place > released

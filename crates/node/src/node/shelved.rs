@@ -120,13 +120,20 @@ impl Node {
             return;
         }
         let id = (header.source, header.trx_id);
+        let goes_on = passed && !flags.ends();
+        // Not under the lock: there may be many.
+        let rows = match goes_on {
+            true => write_set.keys().rows(),
+            false => Vec::new(),
+        };
         let mut held = lock(&self.held);
-        if !passed || flags.ends() {
+        if !goes_on {
             held.own_over(id);
             return;
         }
         let tables = write_set.keys().named_tables();
         held.own_fragment(id, at, begins(state, id, flags), &tables);
+        held.own_names(id, &rows);
     }
 
     /// An applier is about to take `ws`, everything before which is finished. If it is of a stream of
@@ -515,7 +522,11 @@ impl Node {
     }
 
     /// Has the server roll back what it has of a stream, in no place of the order.
-    fn roll_back_shelved(self: &Arc<Self>, applier: &mut dyn Applier, id: StreamId) -> Applied {
+    pub(super) fn roll_back_shelved(
+        self: &Arc<Self>,
+        applier: &mut dyn Applier,
+        id: StreamId,
+    ) -> Applied {
         let meta = Meta {
             position: Position {
                 history: *lock(&self.history),

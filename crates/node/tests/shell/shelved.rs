@@ -4,6 +4,7 @@
 //! The stream comes from n1, what waits for it mostly from n2, and n3 is where it waits.
 
 mod away;
+mod between;
 mod nulls;
 mod refers;
 mod standing;

@@ -5,7 +5,7 @@
 use super::*;
 use crate::chunks::ROWS;
 
-const CHUNKS: &str =
+pub const CHUNKS: &str =
     "dromon.auto_stream_size=1K;evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
 
 /// A transaction that sets a row, and refers to another one.

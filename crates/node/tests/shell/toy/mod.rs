@@ -535,10 +535,9 @@ impl Db {
     /// none ever was; nor did an applier stand.
     pub fn refused_for_nothing(&self) -> bool {
         let inner = self.lock();
+        let said = |text| self.report.times(&self.name, text) > 0;
         let stood = || {
-            self.report
-                .times(&self.name, "waits for a lock that a client")
-                > 0
+            said("waits for a lock that a client") || said("does not commit any more (error 1213)")
         };
         inner.unplaced > 0 && inner.shelved.is_empty() && !stood()
     }
