@@ -19,7 +19,7 @@
 //!
 //! The file is replaced as a whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -130,6 +130,12 @@ impl Lacking {
         self.notes
             .get(&id)
             .is_some_and(|(note, _)| note.history == history)
+    }
+
+    /// What is noted of what comes in chunks.
+    pub fn in_chunks(&self) -> BTreeSet<Seqno> {
+        let noted = self.notes.values().filter(|(n, _)| n.stream.is_none());
+        noted.map(|(note, _)| note.id).collect()
     }
 
     /// Notes `id`, not durably yet.
@@ -413,6 +419,7 @@ mod tests {
         store(&file, &mut notes, 0);
         let (file, mut notes) = open();
         let both = vec![(5, stream(1)), (6, stream(2))];
+        assert_eq!(Vec::from_iter(notes.in_chunks()), [4]);
         assert_eq!(notes.streams(at(9)), both);
         notes.over_but(&[], 12);
         assert_eq!(notes.streams(at(12)), both, "that is about chunks");

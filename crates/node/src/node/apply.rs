@@ -202,7 +202,8 @@ impl Node {
             } => {
                 // What comes before may make the server throw away what it has.
                 let before = self.gates.wait_released(depends_on, waiter, false, None);
-                let ended = if before.is_ok() {
+                let goes_on = before.is_ok() && self.settle_chunks(applier, &chunked);
+                let ended = if goes_on {
                     self.begun_ahead_starts(seqno);
                     let ws = self.chunk_to_apply(seqno, depends_on, &chunked, part, &streams);
                     ws.and_then(|ws| self.apply_write_set(applier, waiter, seqno, ws))

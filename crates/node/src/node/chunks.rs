@@ -24,7 +24,7 @@ mod ahead;
 mod pace;
 mod thrown;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -58,6 +58,9 @@ pub(super) struct Chunks {
     /// Those that the server has parts of, and whose end was delivered, but may be held back by a pause.
     ending: Vec<Ending>,
     pub lacking: Lacking,
+    /// Those that an earlier process noted: its server may have ended before it had rolled back what it had of them,
+    /// and the new one may have that again.
+    unsettled: BTreeSet<Seqno>,
     /// Those that streams may wait for.
     met: thrown::MetStreams,
     /// Whether the thread runs that asks.
@@ -167,6 +170,7 @@ impl Chunks {
             own: BTreeMap::new(),
             open: BTreeMap::new(),
             ending: Vec::new(),
+            unsettled: lacking.in_chunks(),
             lacking,
             met: thrown::MetStreams::default(),
             pacing: false,
@@ -700,7 +704,11 @@ impl Node {
     /// The database is a fresh copy, with all that its donor had. The error is a
     /// sentence for the operator.
     pub(super) fn forget_lacking(&self) -> Result<(), String> {
-        lock(&self.chunks).lacking.clear();
+        {
+            let mut chunks = lock(&self.chunks);
+            chunks.lacking.clear();
+            chunks.unsettled.clear();
+        }
         self.store_lacking(0).map_err(|e| {
             format!(
                 "{LACKING_FILE} in {} cannot be written: {e}. It tells of the database that was here before the full \

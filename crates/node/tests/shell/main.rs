@@ -42,6 +42,7 @@ mod stopping;
 mod storm;
 mod streaming;
 mod three_nodes;
+mod thrown;
 mod told_to_stop;
 mod toy;
 mod upgrades;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use dromon_writeset::{Seqno, Uuid, WriteSet};
 
 use super::super::{Node, lock};
-use crate::cluster::{chunked_id_of, chunked_trx_id};
+use crate::cluster::{Chunked, chunked_id_of, chunked_trx_id};
 use crate::database::Applier;
 use crate::held::StreamId;
 use crate::trx::Stage;
@@ -120,7 +120,7 @@ impl Node {
         source: Uuid,
     ) -> bool {
         if !self.is_to_lack(id) {
-            return true;
+            return self.settle_noted(applier, id, source);
         }
         self.note(&format!(
             "what is here of the large transaction that began at seqno {id} is rolled back in this database alone: it \
@@ -128,6 +128,26 @@ impl Node {
         ));
         // Before the server lets go of the first row.
         self.note_lacking() && self.roll_back_chunks(applier, id, source)
+    }
+
+    /// A part of `chunked` comes, and what lies before is finished. False: the node leaves.
+    pub(in crate::node) fn settle_chunks(
+        self: &Arc<Self>,
+        applier: &mut dyn Applier,
+        chunked: &Chunked,
+    ) -> bool {
+        self.settle_noted(applier, chunked.id, chunked.source())
+    }
+
+    /// If an earlier process noted that the database lacks `id`: its server may have again what it had of it, as the note
+    /// comes before the rollback. It lets go of that before it gets the whole, or what needs a row of it.
+    fn settle_noted(self: &Arc<Self>, applier: &mut dyn Applier, id: Seqno, source: Uuid) -> bool {
+        let history = *lock(&self.history);
+        let unsettled = {
+            let mut chunks = lock(&self.chunks);
+            chunks.unsettled.remove(&id) && chunks.lacking.contains(history, id)
+        };
+        !unsettled || self.roll_back_chunks(applier, id, source)
     }
 
     /// Has the server roll back what it has of `id`, which came from `source`.

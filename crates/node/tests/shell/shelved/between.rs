@@ -127,6 +127,37 @@ fn whose_row_a_large_one_needs_that_is_known_does_not_send_the_end_of_a_stream()
     });
 }
 
+/// n3 dies while it rolls back what it has of the chunks, which its server has in its log again afterwards.
+fn dies_amid(point: Point) {
+    run(2, CHUNKS, LIMIT, move |world| {
+        let hold: fn(&Db) = match point {
+            Point::RollsBack => |c| c.holds.close(Point::RollsBack),
+            _ => |c| c.holds.close(Point::RolledBack),
+        };
+        let clients = end_between(world, 1, [changes, refers], hold);
+        let c = world.db(3);
+        world.until("the rollback has begun", || c.holds.waiting(point) == 1);
+        world.crash(3);
+        assert_eq!(world.crashed_disk(3).fragments.len(), 1);
+        let c = world.open_again(3);
+        c.appliers.store(1, std::sync::atomic::Ordering::Relaxed);
+        c.connect(&World::url(), false).expect("two are there");
+        world.synced(&c);
+        world.until("n3 has the stream", || c.read(row(2)) == 1);
+        all_commit(world, clients);
+    });
+}
+
+#[test]
+fn a_node_that_dies_before_it_has_rolled_back_the_chunks_does_it_when_it_is_back() {
+    dies_amid(Point::RollsBack);
+}
+
+#[test]
+fn a_node_that_dies_amid_the_rollback_of_the_chunks_does_it_again() {
+    dies_amid(Point::RolledBack);
+}
+
 /// One after the other of one client: every third is a large one, the others are streams, and each names one row that
 /// all of them name.
 fn a_family(db: &Arc<Db>, client: u32, mut random: impl FnMut(u64) -> u64) {

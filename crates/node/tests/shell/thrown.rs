@@ -1,0 +1,28 @@
+//! What a server threw away of a large transaction, and has again after a crash.
+
+use crate::chunks::{LIMIT, PATIENT, apply_the_first, begin, end, go_on, large, nothing_open};
+use crate::toy::row;
+use crate::world::{World, run};
+
+/// The engine comes back from before that, with the first chunk and without what met the statement.
+#[test]
+fn what_a_server_has_again_of_it_is_rolled_back_before_the_whole_comes() {
+    run(3, PATIENT, LIMIT, |world| {
+        let client = begin(world, large(&world.db(2), 1, 1));
+        let other = world.db(3);
+        apply_the_first(world, &other);
+        let before = other.disk();
+        assert_eq!(before.fragments.len(), 1);
+        other.throw_streaming_away();
+        world.crash(3);
+        let position = before.position;
+        let other = world.open(3, before, position);
+        other.connect(&World::url(), false).expect("two are there");
+        world.synced(&other);
+        go_on(world);
+        assert!(end(client).is_committed());
+        nothing_open(world);
+        assert_eq!((other.read(row(1)), other.read(row(50))), (1, 1));
+        assert_eq!(other.locked(), 0);
+    });
+}
