@@ -37,6 +37,8 @@ const TABLES: &[&str] = &[
     "INSERT INTO mx.hot VALUES (1, 0), (2, 0), (3, 0), (4, 0)",
     "CREATE TABLE mx.big (id INT PRIMARY KEY, x LONGBLOB) ENGINE=InnoDB",
     "CREATE TABLE mx.versions (id INT PRIMARY KEY, v INT) ENGINE=InnoDB WITH SYSTEM VERSIONING",
+    "CREATE SEQUENCE mx.sq CACHE 3 ENGINE=InnoDB",
+    "CREATE TABLE mx.typed (d DECIMAL(65,38), u BIGINT UNSIGNED) ENGINE=InnoDB",
     "CREATE TABLE mx2.t (id INT PRIMARY KEY, v INT, k INT, KEY (k)) ENGINE=InnoDB",
     "INSERT INTO mx2.t SELECT seq, 0, seq % 100 FROM mx2.seq_1_to_2000",
 ];
@@ -51,7 +53,7 @@ pub fn tables(server: &Server) -> anyhow::Result<String> {
     server
         .one(
             "SELECT GROUP_CONCAT(CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) ORDER BY 1 SEPARATOR ', ') FROM information_schema.TABLES \
-             WHERE TABLE_SCHEMA IN ('mx', 'mx2') AND TABLE_NAME NOT IN ('local', 'zoned', 'indexed')",
+             WHERE TABLE_SCHEMA IN ('mx', 'mx2') AND TABLE_TYPE <> 'SEQUENCE' AND TABLE_NAME NOT IN ('local', 'zoned', 'indexed')",
         )
         .context("no tables")
 }
@@ -59,14 +61,14 @@ pub fn tables(server: &Server) -> anyhow::Result<String> {
 /// A time zone that is not UTC, for both servers: in UTC nothing of it would be seen.
 pub const ZONE: &str = "--default-time-zone=+05:00";
 
-/// What tables have that is computed by the time zone, an index among it.
+/// What tables have that is computed by the time zone, an index among it, and how far the sequence is.
 pub fn computed(server: &Server) -> anyhow::Result<String> {
     server
         .one(
             "SELECT CONCAT((SELECT GROUP_CONCAT(id, ' ', UNIX_TIMESTAMP(ts), ' ', d, ' ', u ORDER BY id) FROM mx.local), '; ', \
              (SELECT GROUP_CONCAT(id, ' ', UNIX_TIMESTAMP(ts), ' ', d ORDER BY id) FROM mx.zoned), '; ', \
              (SELECT GROUP_CONCAT(id, ' ', UNIX_TIMESTAMP(ts) ORDER BY id) FROM mx.indexed FORCE INDEX (PRIMARY)), '; ', \
-             (SELECT GROUP_CONCAT(id, ' ', v ORDER BY id) FROM mx.indexed FORCE INDEX (v)))",
+             (SELECT GROUP_CONCAT(id, ' ', v ORDER BY id) FROM mx.indexed FORCE INDEX (v)), '; ', (SELECT next_not_cached_value FROM mx.sq))",
         )
         .context("a table has no rows")
 }
@@ -434,6 +436,17 @@ impl Dice {
                 ),
                 "SET foreign_key_checks = 1".into(),
             ],
+            99 => vec![
+                format!(
+                    "INSERT INTO mx.u (k, name, n) VALUES (NULL, CONCAT('s', NEXTVAL(mx.sq)), {base})"
+                ),
+                // What these are made of, a statement says that only names them.
+                format!("SELECT CAST({i} AS DECIMAL(20,0)), CAST({i} AS UNSIGNED) INTO @ud, @uu"),
+                "SET binlog_format = STATEMENT".into(),
+                "CREATE OR REPLACE TABLE mx.typed ENGINE=InnoDB AS SELECT @ud AS d, @uu AS u"
+                    .into(),
+                "SET binlog_format = ROW".into(),
+            ],
             _ => one(format!(
                 "UPDATE mx2.t SET k = {} WHERE id = {key}",
                 self.roll(100)
@@ -474,6 +487,7 @@ pub fn run(server: &Server, clients: u64, count: u64) -> anyhow::Result<u64> {
         "REPLACE INTO mx.local (id, ts, u) VALUES (1000, '2024-03-05 02:30:00', 1000)",
         "REPLACE INTO mx.indexed (id, ts) VALUES (1000, '2024-03-05 02:30:00')",
         "REPLACE INTO mx.zoned (id, ts) VALUES (1000, '2024-03-05 23:30:00')",
+        "DO NEXTVAL(mx.sq)",
     ])?;
     Ok(done)
 }
