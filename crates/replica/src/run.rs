@@ -179,8 +179,8 @@ fn follow(config: &Config, log: &Log, progress: &Arc<Progress>) -> bool {
                 return false;
             }
             End::Again(why) => {
-                // It is another cause now, as far as the session is concerned.
-                progress.is_under_way();
+                // What it lacked before is not what ended it now.
+                progress.session_has_all();
                 (why, false)
             }
             End::Waits(waits) => {

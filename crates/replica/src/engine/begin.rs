@@ -414,7 +414,7 @@ impl Crew<'_> {
             progress.has_begun();
             match failed {
                 Some(error) => shared.end(unusable(ClientError::Thread(error))),
-                None => progress.is_under_way(),
+                None => progress.session_has_all(),
             }
             let mut planner = Planner::new(settings, shared, &link, control, begun);
             guarded(shared, "plans", || planner.run(&from));

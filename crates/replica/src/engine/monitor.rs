@@ -136,7 +136,7 @@ impl Progress {
     }
 
     /// All threads and connections are there. Whether there is enough for a unit is known when that has committed.
-    pub(crate) fn is_under_way(&self) {
+    pub(crate) fn session_has_all(&self) {
         let waits = &mut self.lock().waits;
         waits.take_if(|(waits, _)| waits.at.is_none());
     }
@@ -604,11 +604,11 @@ mod tests {
         assert_eq!(said(), None);
         progress.waits(waits(None));
         assert_eq!(said().as_deref(), Some("room"));
-        progress.is_under_way();
+        progress.session_has_all();
         assert_eq!(said(), None);
         progress.waits(waits(Some("0-1-5")));
         let since = progress.lock().waits.as_ref().map(|(_, since)| *since);
-        progress.is_under_way();
+        progress.session_has_all();
         progress.waits(waits(Some("0-1-5")));
         assert_eq!(said().as_deref(), Some("room (for 0-1-5)"));
         let now = progress.lock().waits.as_ref().map(|(_, since)| *since);
