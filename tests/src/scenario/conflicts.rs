@@ -31,6 +31,13 @@ const LOCK_WAIT: u16 = 1205;
 const SHORT_WAIT: &str = "SET SESSION innodb_lock_wait_timeout = 3";
 const STATUS_LIMIT: Duration = Duration::from_secs(10);
 
+fn wait_shortly_amid_streams(s: &mut Session) -> load::Sql<()> {
+    match load::some_stream() {
+        true => s.exec(SHORT_WAIT).map(drop),
+        false => Ok(()),
+    }
+}
+
 /// Two nodes, five clients each, one row: single statements, transactions, and
 /// read-modify-write, which snapshot isolation must keep from losing updates.
 pub fn counter(case: &mut Case) -> anyhow::Result<()> {
@@ -103,6 +110,10 @@ pub fn ranges(case: &mut Case) -> anyhow::Result<()> {
             "INSERT INTO r (k, v) SELECT seq % 200, 0 FROM seq_1_to_1000",
         ],
     )?;
+    let allowed = match load::some_stream() {
+        true => &[DEADLOCK, RECORD_CHANGED, LOCK_WAIT],
+        false => RETRY,
+    };
     let (changed, inserted) = (Count::default(), Count::default());
     let (mut writers, mut floors) = (Vec::new(), Floors::default());
     for node in 0..3 {
@@ -110,6 +121,7 @@ pub fn ranges(case: &mut Case) -> anyhow::Result<()> {
             let count = Arc::clone(&changed);
             let floor = floors.of(node, "ranges");
             writers.push(Writer::new(&case.node(node), move |s| {
+                wait_shortly_amid_streams(s)?;
                 let low = s.rng.below(190);
                 let sql = format!(
                     "UPDATE r SET v = v + 1 WHERE k BETWEEN {low} AND {}",
@@ -124,6 +136,7 @@ pub fn ranges(case: &mut Case) -> anyhow::Result<()> {
         let count = Arc::clone(&inserted);
         let floor = floors.of(node, "inserts");
         writers.push(Writer::new(&case.node(node), move |s| {
+            wait_shortly_amid_streams(s)?;
             let (a, b) = (s.rng.below(200), s.rng.below(200));
             s.exec(&format!("INSERT INTO r (k, v) VALUES ({a}, 0), ({b}, 0)"))?;
             counted(&count, 2);
@@ -132,13 +145,14 @@ pub fn ranges(case: &mut Case) -> anyhow::Result<()> {
         }));
         let floor = floors.of(node, "rows that move");
         writers.push(Writer::new(&case.node(node), move |s| {
+            wait_shortly_amid_streams(s)?;
             let (id, k) = (s.rng.below(1000) + 1, s.rng.below(200));
             let rows = s.exec(&format!("UPDATE r SET k = {k} WHERE id = {id}"))?;
             floor.rows(rows);
             Ok(())
         }));
     }
-    let tally = load::blow(&case.db, writers, RETRY, case.options.seconds)?;
+    let tally = load::blow(&case.db, writers, allowed, case.options.seconds)?;
     check::settled(&case.cluster(), &case.db)?;
     let (changed, inserted) = (
         changed.load(Ordering::Relaxed),
@@ -483,9 +497,7 @@ pub fn unique_keys(case: &mut Case) -> anyhow::Result<()> {
         .map(|kind| floors.of(node, kind));
         let acknowledged = acknowledged.clone();
         writers.push(Writer::new(&case.node(node), move |s| {
-            if load::some_stream() {
-                s.exec(SHORT_WAIT)?;
-            }
+            wait_shortly_amid_streams(s)?;
             let (id, a, b) = (
                 s.rng.below(VALUES),
                 s.rng.below(VALUES),
@@ -544,9 +556,7 @@ pub fn unique_keys(case: &mut Case) -> anyhow::Result<()> {
         let counter = 1 + node as u64;
         let sql = format!("UPDATE counted SET n = n + 1 WHERE id = {counter}");
         writers.push(Writer::new(&case.node(node), move |s| {
-            if load::some_stream() {
-                s.exec(SHORT_WAIT)?;
-            }
+            wait_shortly_amid_streams(s)?;
             s.exec(&sql)?;
             acknowledged.one(counter);
             floor.one();
