@@ -8,7 +8,7 @@ use crate::aliases::aliases;
 use crate::key::{KeyHash, KeyType, Part, ROW_RAW_MAX};
 use crate::keys::{
     HEAD_DIGEST, HEAD_LEN_SHIFT, HEAD_MORE, HEAD_TYPE, KEYS_FORMAT, KEYS_VERSION, NAME_DIGEST,
-    NAME_RAW_MAX, OWN_NONE, OWN_WHOLE_TABLE, PREAMBLE_LEN, row_len,
+    NAME_RAW_MAX, OWN_NONE, OWN_WHOLE_TABLE, PREAMBLE_LEN, ROW_DIGEST_LEN, row_len,
 };
 
 /// Above this many keys on one table they become one key on the table.
@@ -89,6 +89,9 @@ impl KeyCollector {
             table.made = true;
             // The server puts the number of the index first; 0 is the primary one.
             table.secondary |= row.first() != Some(&0);
+        }
+        if let [only] = row {
+            table.by_digest |= key_type.changes() && only.len() == ROW_DIGEST_LEN;
         }
         if table.own == OWN_WHOLE_TABLE {
             if table.changed && table.row_count > 0 {
@@ -182,6 +185,11 @@ impl KeyCollector {
         self.tables_if(|t| t.secondary)
     }
 
+    /// Whether rows may have been changed that no index finds ([`crate::Keys::names_by_digest`]).
+    pub fn changes_by_digest(&self) -> bool {
+        self.tables.iter().any(|t| t.by_digest)
+    }
+
     /// The tables in which a row was made, removed or moved in any unique index.
     pub fn made_tables(&self) -> Vec<KeyHash> {
         self.tables_if(|t| t.made)
@@ -267,6 +275,8 @@ struct Table {
     made: bool,
     /// One of those is of another index than the primary one.
     secondary: bool,
+    /// One of those that change something may be the digest of a row.
+    by_digest: bool,
 }
 
 impl Table {
@@ -282,6 +292,7 @@ impl Table {
             changed: false,
             made: false,
             secondary: false,
+            by_digest: false,
         }
     }
 

@@ -30,7 +30,7 @@ pub const KEYS_FORMAT: u8 = 1;
 pub const KEYS_VERSION: u8 = 1;
 
 /// Length of the digest by which a server names a row that has no key at all.
-const ROW_DIGEST_LEN: usize = 16;
+pub(crate) const ROW_DIGEST_LEN: usize = 16;
 pub(crate) const PREAMBLE_LEN: usize = 6;
 pub(crate) const NAME_RAW_MAX: usize = 1024;
 pub(crate) const NAME_DIGEST: u16 = 0xffff;

@@ -343,6 +343,26 @@ fn rows_in_other_unique_indexes_than_the_primary_one_are_noticed() {
 }
 
 #[test]
+fn changed_rows_that_may_be_named_by_a_digest_are_noticed() {
+    let added = |row: &[u8], t| {
+        let mut keys = KeyCollector::with_escalation(1);
+        // The table stands for all its rows by then.
+        for row in [b"\x00one", b"\x00two", row] {
+            keys.add(&[b"d", b"t", row], t).expect("a key");
+        }
+        keys
+    };
+    let digest = &[7; 16];
+    assert!(added(digest, Update).changes_by_digest());
+    assert!(added(digest, Exclusive).changes_by_digest());
+    assert!(!added(digest, Reference).changes_by_digest());
+    assert!(!added(&digest[1..], Update).changes_by_digest());
+    let mut keys = added(digest, Update);
+    keys.clear();
+    assert!(!keys.changes_by_digest());
+}
+
+#[test]
 fn where_rows_are_made_the_write_set_tells_whether_a_secondary_key_is_named() {
     let made = |rows: &[(&[u8], KeyType)]| {
         let mut keys = KeyCollector::with_escalation(3);

@@ -459,7 +459,8 @@ impl Node {
     /// check locks neighbours (see `uniques.rs`), until the end. What comes between
     /// the chunks and needs one of them would wait for what comes after itself: so
     /// it closes its tables. Also if no key says so, in a table that has such an index: it may
-    /// hold rows with a NULL there.
+    /// hold rows with a NULL there. And where rows are changed that no index finds: whoever applies such a one
+    /// scans the table, and waits at all that others hold there.
     fn chunk_of(&self, body: &Body) -> u8 {
         let secondary = body.keys.secondary_tables();
         self.unique_tables.add(secondary.iter().copied());
@@ -470,7 +471,8 @@ impl Node {
             return 0;
         }
         let log2 = (least.ilog2() as u8).clamp(CHUNK_MIN, CHUNK_LOG2);
-        match !secondary.is_empty() || self.unique_tables.any(&body.keys.made_tables()) {
+        let scans = flags.pa_unsafe() && body.keys.changes_by_digest();
+        match scans || !secondary.is_empty() || self.unique_tables.any(&body.keys.made_tables()) {
             true => log2 | CHUNK_CLOSES,
             false => log2,
         }

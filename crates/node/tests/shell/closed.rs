@@ -1,5 +1,5 @@
 //! Large transactions that keep their tables to themselves, as they touch a unique
-//! index besides the primary one.
+//! index besides the primary one, or rows that no index finds.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use dromon_node::Phase;
 
 use crate::chunks::{PATIENT, begin, commit, end, go_on, large, nothing_open};
-use crate::toy::{Db, End, Key, row};
+use crate::toy::{Db, End, Key, Session, row};
 use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -18,6 +18,11 @@ fn begun(world: &World) -> (Arc<Db>, JoinHandle<End>) {
     let db = world.db(2);
     let mut session = large(&db, 1, 1);
     session.add_unique(row(1));
+    (db, begin_known(world, session))
+}
+
+/// Begins as [`begin`] does, and waits until all know.
+fn begin_known(world: &World, session: Session) -> JoinHandle<End> {
     let client = begin(world, session);
     for db in world.members() {
         let name = db.name.clone();
@@ -25,7 +30,7 @@ fn begun(world: &World) -> (Arc<Db>, JoinHandle<End>) {
             db.stat("dromon_large_open").contains("chunks")
         });
     }
-    (db, client)
+    client
 }
 
 fn change(db: &Arc<Db>, key: Key) -> JoinHandle<End> {
@@ -186,5 +191,31 @@ fn one_with_nulls_closes_a_table_that_is_known_to_have_such_an_index() {
         assert!(end(client).is_committed());
         assert!(end(waiting).is_committed());
         nothing_open(world);
+    });
+}
+
+#[test]
+fn one_whose_rows_no_index_finds_closes_its_table() {
+    run(3, PATIENT, LIMIT, |world| {
+        let unkeyed = |db: &Arc<Db>, from, value| {
+            let mut session = large(db, from, value);
+            session.add_digest(row(from));
+            session.is_serial = true;
+            session
+        };
+        let client = begin_known(world, unkeyed(&world.db(2), 1, 1));
+        let beside = commit(unkeyed(&world.db(3), 500, 2));
+        let small = change(&world.db(2), row(1000));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!beside.is_finished() && !small.is_finished());
+        go_on(world);
+        assert!(end(client).is_committed());
+        assert!(end(beside).is_committed());
+        assert!(end(small).is_committed());
+        nothing_open(world);
+        for db in world.members() {
+            assert_eq!(db.read(row(500)), 2, "on {}", db.name);
+            assert_eq!(db.count("local_cert_failures"), 0, "on {}", db.name);
+        }
     });
 }
