@@ -33,6 +33,8 @@ pub(super) struct Refed {
     through: Seqno,
     /// Those of them that came again.
     statements: BTreeSet<Seqno>,
+    /// What the mark is about has its place behind it here, without its effect: it is not fed again.
+    passed: bool,
 }
 
 impl Node {
@@ -54,7 +56,9 @@ impl Node {
             done: (left == Left::Done).then_some(position.seqno + 1),
             through,
             statements: BTreeSet::new(),
+            passed: left == Left::Unknown && mark.is_some_and(|m| m.at.seqno == position.seqno),
         };
+        let passed = lock(&self.refed).passed;
         self.shared().in_doubt = left == Left::Unknown;
         let rows = mark.is_some_and(|m| m.progress == Progress::RowsFailed);
         if left == Left::Unknown && rows {
@@ -72,6 +76,12 @@ impl Node {
                  remove {MARKS_FILE} in {}, and start it again",
                 position.history,
                 self.settings().base_dir.display()
+            ));
+        } else if left == Left::Unknown && passed {
+            self.warn(&format!(
+                "this node stopped while the members were asked about the statement (DDL) at {}:{through}, which failed here; its \
+                 storage engine counts it as done. A full copy of another member settles that",
+                position.history
             ));
         } else if left == Left::Unknown {
             self.warn(&format!(
@@ -270,14 +280,20 @@ impl Node {
             if status.primary && status.is_leader && all_doubt {
                 let newest = lock(&self.ddl_marks).newest();
                 let rows = newest.is_some_and(|m| m.progress == Progress::RowsFailed);
+                let passed = lock(&self.refed).passed;
                 self.warn(&format!(
                     "no member that can be reached knows how {} others copy from this one{}",
-                    match rows {
-                        true => {
+                    match (rows, passed) {
+                        (true, _) => {
                             "the write set that could not be applied here went: it counts as done, its rows are missing \
                              here, and the"
                         }
-                        false => "the statement ended: this node runs it again, and the",
+                        (_, true) => {
+                            "the statement went that failed here: it counts as done, its effect is missing here (compare \
+                             with those not reached before they join: if they have it, start this node from a copy of \
+                             theirs instead), and the"
+                        }
+                        _ => "the statement ended: this node runs it again, and the",
                     },
                     match silent.is_empty() {
                         true => String::new(),

@@ -145,9 +145,14 @@ impl Node {
                 // passed has run on the others, and is not finished here.
                 match outcome {
                     Outcome::TrxFail => self.gates.cancel(seqno),
-                    _ => self.give_up(seqno),
+                    _ => {
+                        self.give_up(seqno);
+                        self.runs_elsewhere(conn, seqno);
+                    }
                 }
                 meta.position = Position::UNDEFINED;
+            } else if outcome == Outcome::NodeFail {
+                self.may_run_yet(conn);
             }
             return outcome;
         }
@@ -156,8 +161,8 @@ impl Node {
             .enter_apply(seqno, seqno - 1, &trx.waiter, false)
             .is_err()
         {
-            // It has run on the others, and not here.
             self.give_up(seqno);
+            self.runs_elsewhere(conn, seqno);
             meta.position = Position::UNDEFINED;
             return Outcome::ConnFail;
         }
@@ -169,6 +174,24 @@ impl Node {
         }
         lock(&self.toi).insert(conn, trx);
         Outcome::Ok
+    }
+
+    /// A client's statement was sent, and the node lost the others before they said where its place is. The server
+    /// tells it of a lock wait (1205).
+    fn may_run_yet(&self, conn: u64) {
+        self.warn(&format!(
+            "connection {conn}: its statement (DDL) was sent, and nobody can tell whether it takes its place: it may run on \
+             all nodes yet, when a majority is back. The server tells its client error 1205, which is no lock wait. Look \
+             whether its effect is there before it is run again"
+        ));
+    }
+
+    /// A client's statement has its place, and is not run here. The server tells it of a lock wait (1205).
+    fn runs_elsewhere(&self, conn: u64, seqno: Seqno) {
+        self.warn(&format!(
+            "connection {conn}: its statement (DDL) at seqno {seqno} runs on the other nodes, and not on this one, which leaves: \
+             it has it when it is back. The server tells its client error 1205, which is no lock wait. Do not run it again"
+        ));
     }
 
     /// The statement has run; `error`: what went wrong here, if anything.

@@ -328,6 +328,26 @@ fn a_commit_under_way_is_unknown_until_the_node_is_back() {
     });
 }
 
+#[test]
+fn a_statement_under_way_is_unknown_and_the_log_says_so() {
+    run(3, PATIENT, LIMIT, |world| {
+        let db = world.db(1);
+        assert!(db.set(row(1), 5).is_committed());
+        world.settle();
+        world.net.cut(&addrs(&[1]), &addrs(&[2, 3]));
+        assert_eq!(db.ddl(&Ddl::Add { table: 0, n: 1 }), End::Unknown);
+        assert!(world.report.said("error 1205, which is no lock wait"));
+        world.net.heal();
+        for db in world.members() {
+            world.synced(&db);
+        }
+        world.settle();
+        for db in world.members() {
+            assert_eq!(db.read(row(1)), 6, "on {}", db.name);
+        }
+    });
+}
+
 /// What began when the others were known to be gone was never sent: its client
 /// may try again, and nothing of it is done when they are back.
 #[test]
