@@ -8,7 +8,8 @@
 //!
 //! One that inserts into or deletes from a unique index other than the primary one
 //! locks neighbours of its rows too, which no key names, and where it is applied
-//! not the same ones as at home. It closes its tables: nobody at all may change
+//! not the same ones as at home. One that changes rows which no index finds is applied by
+//! scans, which wait at all rows that others hold. Such a one closes its tables: nobody at all may change
 //! anything in them. To look at rows there (foreign keys) is free. The end of a streaming
 //! transaction names what it changed before, as if it only looked: a node that has set it
 //! aside applies all of it there, and would wait for the locks of what ends behind it. So

@@ -37,8 +37,8 @@ use super::{ClusterState, Event, MemberState};
 use crate::chain::Taken;
 
 /// Set in the header's `chunk` beside the size: the write set inserts into or
-/// deletes from a unique index other than the primary one, so that in chunks it
-/// closes its tables.
+/// deletes from a unique index other than the primary one, or changes rows that no
+/// index finds, so that in chunks it closes its tables.
 pub const CHUNK_CLOSES: u8 = 0x80;
 
 /// The size of the chunks, as a power of two, in a header's `chunk`.

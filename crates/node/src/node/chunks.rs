@@ -456,7 +456,8 @@ impl Node {
                 match chunked.write_set.header().chunk & CHUNK_CLOSES {
                     0 => "",
                     _ => ", but for those that change its tables: it inserts into or deletes from a unique index that \
-                          is not the primary key, so they wait until it is over",
+                          is not the primary key, or changes rows of a table without any index, so they wait until it is \
+                          over (50 s at most)",
                 }
             )),
             ChunkPart::Data(_) => {}
