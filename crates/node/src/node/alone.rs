@@ -450,7 +450,7 @@ impl Node {
     fn look_at(&self, own: LogId, probed: &Probed, forced: Forced) -> Result<(), Refused> {
         let reached = &probed.reached;
         if let Some(r) = reached.iter().find(|r| r.primary) {
-            let ours = *lock(&self.history);
+            let ours = self.history();
             return Err(Refused::from(match r.history == ours {
                 true => format!(
                     "{} belongs to a primary component; this node joins it by itself",

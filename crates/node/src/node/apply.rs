@@ -396,7 +396,7 @@ impl Node {
         let failed = ws.flags.is_rollback() && ws.flags.ends();
         let meta = Meta {
             position: Position {
-                history: *lock(&self.history),
+                history: self.history(),
                 seqno,
             },
             source: ws.source,
@@ -464,7 +464,7 @@ impl Node {
 
     pub(super) fn at(&self, seqno: Seqno) -> Position {
         Position {
-            history: *lock(&self.history),
+            history: self.history(),
             seqno,
         }
     }
@@ -820,7 +820,7 @@ impl Node {
         }
         self.abandon_sent_by(self.order().as_ref(), false);
         let position = Position {
-            history: *lock(&self.history),
+            history: self.history(),
             seqno,
         };
         let alone = View {

@@ -292,7 +292,7 @@ impl Node {
         let of_source = |m: &Member| m.uuid == chunked.source() && m.joined_at <= seqno;
         let left = !state.members().any(of_source);
         self.tell_chunk(seqno, &chunked, part, left);
-        let history = *lock(&self.history);
+        let history = self.history();
         let is_own = sent.is_some();
         match part {
             ChunkPart::Data(0) => {
@@ -601,7 +601,7 @@ impl Node {
         streams: &[Seqno],
     ) -> Option<RemoteWriteSet> {
         let header = chunked.write_set.header();
-        let history = *lock(&self.history);
+        let history = self.history();
         let lacking = lock(&self.chunks).lacking.contains(history, chunked.id);
         let mut ws = RemoteWriteSet {
             flags: chunked.flags(part),

@@ -778,7 +778,7 @@ impl Node {
 
     pub(super) fn final_view(&self, seqno: Seqno) -> View {
         let position = crate::messages::Position {
-            history: *lock(&self.history),
+            history: self.history(),
             seqno,
         };
         View {

@@ -200,7 +200,7 @@ impl Node {
 
     fn mark_ddl(&self, seqno: Seqno, progress: Progress) -> bool {
         let at = Position {
-            history: *lock(&self.history),
+            history: self.history(),
             seqno,
         };
         let written = lock(&self.ddl_marks).write(Mark { at, progress });

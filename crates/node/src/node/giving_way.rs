@@ -71,6 +71,7 @@ impl Node {
         trx: &Arc<Trx>,
         apply: impl FnOnce(&Arc<Trx>, Flags, &[u8], &Meta) -> Applied,
     ) -> Outcome {
+        let (history, source) = (self.history(), self.shared().uuid);
         let (seqno, depends_on, flags, mut payload, sum, index, meta, tables) = {
             self.wait_verdict(trx, false);
             let mut body = trx.lock();
@@ -90,10 +91,10 @@ impl Node {
             body.stage = Stage::Replaying;
             let meta = Meta {
                 position: Position {
-                    history: *lock(&self.history),
+                    history,
                     seqno: body.seqno,
                 },
-                source: self.shared().uuid,
+                source,
                 trx_id: trx.id,
                 conn_id: body.conn,
                 depends_on: body.depends_on,

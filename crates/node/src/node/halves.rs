@@ -270,7 +270,7 @@ impl Node {
     fn hears_beside(&self) {
         let Some(order) = self.order() else { return };
         let settings = self.settings();
-        let (status, history, own) = (order.status(), *lock(&self.history), self.own_addr());
+        let (status, history, own) = (order.status(), self.history(), self.own_addr());
         let (cluster, mut members, uuids, address) = {
             let shared = self.shared();
             let seen = shared.view.iter().flat_map(|v| &v.members);

@@ -392,7 +392,7 @@ impl Node {
     /// their majority does not need it.
     fn wait_gone(&self, order: &Arc<dyn Order>) {
         let raft_id = order.status().id;
-        let history = *lock(&self.history);
+        let history = self.history();
         let own = self.own_addr();
         let deadline = Instant::now() + GONE;
         while Instant::now() < deadline {

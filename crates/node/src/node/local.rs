@@ -188,7 +188,7 @@ impl Node {
                 return Outcome::BfAbort;
             }
             meta.position = Position {
-                history: *lock(&self.history),
+                history: self.history(),
                 seqno: body.seqno,
             };
             meta.depends_on = body.depends_on;

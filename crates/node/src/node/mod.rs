@@ -869,7 +869,7 @@ impl Node {
 
     /// History and last finished seqno.
     pub fn last_committed(&self) -> Position {
-        let history = *lock(&self.history);
+        let history = self.history();
         if history.is_nil() {
             return Position::UNDEFINED;
         }
@@ -889,7 +889,7 @@ impl Node {
     /// The position at `seqno` of this node's history.
     fn last_committed_at(&self, seqno: Seqno) -> Position {
         Position {
-            history: *lock(&self.history),
+            history: self.history(),
             seqno,
         }
     }

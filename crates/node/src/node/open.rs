@@ -475,7 +475,7 @@ impl Node {
     /// The node runs: the file says the history, not the position.
     pub(super) fn save_running(&self) {
         let alone = self.alone();
-        let uuid = *lock(&self.history);
+        let uuid = self.history();
         self.save(GraState {
             uuid,
             seqno: -1,
@@ -605,7 +605,7 @@ impl Node {
     fn inconsistent_state(&self) -> GraState {
         match self.last_with_data.load(Relaxed) {
             true => GraState {
-                uuid: *lock(&self.history),
+                uuid: self.history(),
                 seqno: -1,
                 safe_to_bootstrap: true,
             },

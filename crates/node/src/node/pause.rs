@@ -21,7 +21,7 @@ impl Node {
     /// Stops the flow; answers the position at which everything is finished.
     pub fn pause(&self) -> Option<Seqno> {
         let waiter = Node::waiter();
-        let history = *lock(&self.history);
+        let history = self.history();
         let deadline = Instant::now() + WHOLE_PATIENCE;
         // Within another pause nothing moves.
         let moves = self.gates.paused_at().is_none();
@@ -95,7 +95,7 @@ impl Node {
             let shared = self.shared();
             shared.phase == Phase::Joined && !shared.donation_open
         };
-        let history = *lock(&self.history);
+        let history = self.history();
         let keeps = || lock(&self.chunks).keeps_tables(history, at);
         minds.then(keeps).flatten()
     }

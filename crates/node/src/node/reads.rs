@@ -5,6 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use dromon_order::{Order, OrderError};
+use dromon_writeset::Uuid;
 
 use super::{Node, Phase, lock};
 use crate::database::Outcome;
@@ -134,10 +135,16 @@ impl Node {
         }
     }
 
+    /// The cluster's history. A guard of it lives as long as the statement in which it is taken, which may
+    /// take `shared`; another thread has `shared` and asks for this.
+    pub(super) fn history(&self) -> Uuid {
+        *lock(&self.history)
+    }
+
     /// Waits until everything up to `upto` is finished here. Works inside
     /// commit order.
     pub fn wait_for(&self, upto: Position, timeout: Option<Duration>) -> (Outcome, Position) {
-        if upto.history != *lock(&self.history) {
+        if upto.history != self.history() {
             return (Outcome::TrxMissing, self.last_committed());
         }
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));

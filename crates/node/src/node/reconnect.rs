@@ -188,7 +188,7 @@ impl Node {
         ));
         let view = View {
             position: Position {
-                history: *lock(&self.history),
+                history: self.history(),
                 seqno,
             },
             number: -1,
@@ -260,7 +260,7 @@ impl Node {
     /// theirs any more.
     pub(super) fn was_evicted(&self, order: &Arc<dyn Order>) -> bool {
         let cluster = self.shared().cluster.clone();
-        let history = *lock(&self.history);
+        let history = self.history();
         let status = order.status();
         let body = encode(&Request::Gone { raft_id: status.id });
         let own = self.own_addr();

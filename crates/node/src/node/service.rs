@@ -131,7 +131,7 @@ impl Node {
             primary: status.primary && shared.view.is_some(),
             leader: status.leader.map(|(_, addr)| addr),
             position: Position {
-                history: *lock(&self.history),
+                history: self.history(),
                 seqno: delivered,
             },
             members: status.members.addrs.into_values().collect(),
@@ -161,7 +161,7 @@ impl Node {
     }
 
     fn refuse_join(&self, join: &Join) -> Option<String> {
-        let history = *lock(&self.history);
+        let history = self.history();
         let ahead = join.position.history == history
             && join.position.seqno > lock(&self.delivered).seqno
             && join.need == Need::Log;
@@ -205,7 +205,7 @@ impl Node {
             Err(why) => return Answer::Wait(why),
         };
         let same = position.is_defined()
-            && position.history == *lock(&self.history)
+            && position.history == self.history()
             && forks.shares(log, position.seqno);
         let mut ordered = lock(&self.delivered).seqno;
         if same && !witness && position.seqno > ordered {

@@ -175,7 +175,7 @@ impl Node {
             trx: id.1,
             index: begins,
         };
-        let (history, told) = (*lock(&self.history), self.gates.told());
+        let (history, told) = (self.history(), self.gates.told());
         lock(&self.chunks)
             .lacking
             .add_stream(history, first, note, told);
@@ -472,7 +472,7 @@ impl Node {
             trx: id.1,
             index: leaving.begins,
         };
-        let (history, told) = (*lock(&self.history), self.gates.told());
+        let (history, told) = (self.history(), self.gates.told());
         lock(&self.chunks)
             .lacking
             .add_stream(history, leaving.first, note, told);
@@ -529,7 +529,7 @@ impl Node {
     ) -> Applied {
         let meta = Meta {
             position: Position {
-                history: *lock(&self.history),
+                history: self.history(),
                 seqno: -1,
             },
             source: id.0,

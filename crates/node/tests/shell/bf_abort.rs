@@ -3,7 +3,7 @@
 //! The victim runs on n2, which never leads here; the winner comes from n1.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dromon_node::{Meta, Outcome, Position};
 use dromon_writeset::{Flags, KeyType, Uuid};
@@ -385,6 +385,42 @@ fn failed_certification_waits_for_its_place() {
         assert_eq!(commit.join().expect("no panic"), End::Deadlock);
         assert_eq!(world.settle().seqno, first + 1);
         assert_eq!(db.read(row(1)), 5);
+    });
+}
+
+/// Both look at the history and at what the node shares between its threads.
+#[test]
+fn replays_and_questions_do_not_wait_for_one_another() {
+    two_nodes(|world, winner, db| {
+        let over = Instant::now() + Duration::from_secs(2);
+        let goes_on = move || Instant::now() < over;
+        std::thread::scope(|s| {
+            for n in 0..3 {
+                let db = &db;
+                s.spawn(move || {
+                    while goes_on() {
+                        let mut t = db.begin();
+                        // Whoever has lost the row begins again.
+                        if t.lock(row(2)).is_ok() && t.put(row(10 + n), 1).is_ok() {
+                            let _ = t.commit();
+                        }
+                    }
+                });
+            }
+            s.spawn(|| {
+                while goes_on() {
+                    let _ = winner.set(row(2), 5);
+                }
+            });
+            for _ in 0..2 {
+                s.spawn(|| {
+                    while goes_on() {
+                        assert!(world.net.is_answered(&World::addr(2)));
+                    }
+                });
+            }
+        });
+        assert!(db.count("local_replays") > 0);
     });
 }
 

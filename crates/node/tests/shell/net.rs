@@ -291,6 +291,23 @@ impl Net {
         lock(&self.silence).probed.contains(&pair)
     }
 
+    /// Asks the node at `addr` who it is, and whether it has answered.
+    pub fn is_answered(&self, addr: &str) -> bool {
+        let n = self.askers.fetch_add(1, Ordering::Relaxed);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .expect("a runtime of this thread");
+        runtime.block_on(async {
+            let port = self.hub.port(n, &format!("asker-{n}"));
+            let answer = port
+                .request(addr, encode(&Request::Probe), Duration::from_secs(5))
+                .await;
+            port.stop();
+            answer.is_ok()
+        })
+    }
+
     /// Waits as `asker` for the node at `addr`, if that is silent. True: in vain.
     fn waits_in_vain(&self, asker: &str, addr: &str, body: &Bytes, timeout: Duration) -> bool {
         let question = (asker.to_owned(), addr.to_owned(), body.clone());

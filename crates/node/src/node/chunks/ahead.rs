@@ -21,7 +21,7 @@ impl Node {
         part: ChunkPart,
         depends_on: Seqno,
     ) {
-        let history = *lock(&self.history);
+        let history = self.history();
         let n = match part {
             ChunkPart::Data(n) => n,
             ChunkPart::End | ChunkPart::Rollback => chunked.chunks(),

@@ -233,7 +233,7 @@ impl Node {
         step: &Ask,
     ) -> Option<u32> {
         let last = step.last;
-        let history = *lock(&self.history);
+        let history = self.history();
         let here = {
             let chunks = lock(&self.chunks);
             !chunks.own.contains_key(&step.id) && !chunks.lacking.contains(history, step.id)

@@ -85,7 +85,7 @@ impl Node {
 
     /// From here on this database lacks what it has of `id`; not durably yet. False: it did before.
     fn is_to_lack(&self, id: Seqno) -> bool {
-        let history = *lock(&self.history);
+        let history = self.history();
         let mut chunks = lock(&self.chunks);
         let known = chunks.lacking.contains(history, id);
         if !known {
@@ -142,7 +142,7 @@ impl Node {
     /// If an earlier process noted that the database lacks `id`: its server may have again what it had of it, as the note
     /// comes before the rollback. It lets go of that before it gets the whole, or what needs a row of it.
     fn settle_noted(self: &Arc<Self>, applier: &mut dyn Applier, id: Seqno, source: Uuid) -> bool {
-        let history = *lock(&self.history);
+        let history = self.history();
         let unsettled = {
             let mut chunks = lock(&self.chunks);
             chunks.unsettled.remove(&id) && chunks.lacking.contains(history, id)
@@ -214,7 +214,7 @@ impl Node {
     /// Whether the server has thrown away what the chunk at `seqno`, which failed here, belongs to: then it failed for
     /// that, and there is nothing that the members could be asked.
     pub(in crate::node) fn was_thrown_away(&self, seqno: Seqno) -> bool {
-        let history = *lock(&self.history);
+        let history = self.history();
         let chunks = lock(&self.chunks);
         let of = chunks.at_work.iter().find(|(place, _)| *place == seqno);
         of.is_some_and(|(_, id)| chunks.lacking.contains(history, *id))
