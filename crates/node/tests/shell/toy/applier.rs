@@ -13,6 +13,9 @@ use super::holds::Point;
 use super::{Change, Copying, Db, Ddl, Entry, Inner, Owner, Stage, State, StreamId, To};
 use crate::net::lock;
 
+/// What a chunk fails with whose transaction is thrown away amid it.
+const KILLED: &str = "Query execution was interrupted, Error_code: 1317;\0";
+
 /// One applier thread.
 pub(super) struct Lent {
     pub db: Arc<Db>,
@@ -78,12 +81,7 @@ impl Applier for Lent {
                     meta.depends_on
                 ));
             }
-            let mut inner = db.lock();
-            inner.applying.insert(seqno);
-            if inner.thrown.contains(&(meta.source, meta.trx_id)) {
-                inner.thrown_before.insert(seqno);
-            }
-            drop(inner);
+            db.lock().applying.insert(seqno);
             db.holds.pass(Point::ApplyStart);
             if flags.ends() && !flags.starts() {
                 db.holds.pass(Point::EndStart);
@@ -460,7 +458,7 @@ impl Db {
             if rolls_back {
                 self.works_on(id, seqno);
             }
-            let ok = self.in_order(trx, meta, None, |inner| {
+            let ok = self.in_order(trx, meta, |inner| {
                 if rolls_back {
                     inner.adopted.remove(&id);
                 }
@@ -491,26 +489,20 @@ impl Db {
             }
         };
         let fragment = !flags.ends();
-        let (streaming, open) = {
-            let (owner, inner) = (Owner::Streaming(id.0, id.1), self.lock());
-            let locked = inner.holds(owner);
-            (owner, locked || inner.disk.fragments.contains_key(&id))
+        let streaming = Owner::Streaming(id.0, id.1);
+        let (open, amid) = {
+            let inner = self.lock();
+            let open = inner.holds(streaming) || inner.disk.fragments.contains_key(&id);
+            // The node looks whether it lacks this one when all that it depends on is finished.
+            let thrown = inner.thrown.get(&id);
+            (open, thrown.is_some_and(|at| meta.depends_on <= *at))
         };
         let owner = if fragment {
             streaming
         } else {
             Owner::Ordered(seqno)
         };
-        let thrown = {
-            let inner = self.lock();
-            fragment && inner.thrown.contains(&id) && !inner.thrown_before.contains(&seqno)
-        };
-        if thrown && !open {
-            // Amid it: of what was thrown away before, the node knows that it is lacking.
-            let killed = "Query execution was interrupted, Error_code: 1317;\0";
-            return self.in_order(trx, meta, Some(killed), |_| Entry::Fragment(id.0, id.1));
-        }
-        if fragment && !flags.starts() && !open {
+        if fragment && !flags.starts() && !open && !amid {
             self.violation(format!(
                 "seqno {seqno} continues {id:?}, which is not open here"
             ));
@@ -533,16 +525,20 @@ impl Db {
             let failing = changes.iter().find_map(|c| inner.fails.get(&c.key));
             failing.cloned()
         };
-        let ok = self.in_order(trx, meta, error.as_deref(), |inner| {
-            if fragment {
+        let ok = self.in_order_or_fail(trx, meta, |inner| {
+            if fragment && inner.thrown.contains_key(&id) {
+                // What it took since then is free as well.
+                inner.free(owner);
+                (Entry::Fragment(id.0, id.1), Some(KILLED.to_owned()))
+            } else if fragment {
                 let log = inner.disk.fragments.entry(id).or_default();
                 log.extend_from_slice(&changes);
-                Entry::Fragment(id.0, id.1)
+                (Entry::Fragment(id.0, id.1), error)
             } else {
                 if error.is_none() {
                     inner.disk.install(&changes);
                 }
-                Entry::Rows(id.0, id.1)
+                (Entry::Rows(id.0, id.1), error)
             }
         });
         if fragment {
@@ -655,7 +651,7 @@ impl Db {
         for change in &changes {
             self.lock_ordered(owner, seqno, change);
         }
-        let ok = self.in_order(trx, meta, None, |inner| {
+        let ok = self.in_order(trx, meta, |inner| {
             inner.disk.fragments.remove(&id);
             inner.disk.install(&changes);
             Entry::Commit(id.0, id.1)
@@ -728,8 +724,17 @@ impl Db {
         &self,
         trx: &Arc<Trx>,
         meta: &Meta,
-        error: Option<&str>,
         install: impl FnOnce(&mut Inner) -> Entry,
+    ) -> bool {
+        self.in_order_or_fail(trx, meta, |inner| (install(inner), None))
+    }
+
+    /// The same, and `install` says what failed.
+    fn in_order_or_fail(
+        &self,
+        trx: &Arc<Trx>,
+        meta: &Meta,
+        install: impl FnOnce(&mut Inner) -> (Entry, Option<String>),
     ) -> bool {
         let seqno = meta.position.seqno;
         self.holds.pass(Point::ApplyLocked);
@@ -737,16 +742,17 @@ impl Db {
             return false;
         }
         self.begin_section(seqno);
-        {
+        let error = {
             let mut inner = self.lock();
-            let entry = install(&mut inner);
+            let (entry, error) = install(&mut inner);
             if let Err(why) = inner.advance(meta.position.history, seqno, entry) {
                 self.violation(why);
             }
-        }
+            error
+        };
         self.holds.pass(Point::ApplyInCommit);
         self.end_section();
-        let left = self.leave(trx, seqno, error);
+        let left = self.leave(trx, seqno, error.as_deref());
         self.holds.pass(Point::ApplyLeft);
         left
     }

@@ -232,10 +232,8 @@ struct Inner {
     nobodys: BTreeSet<Seqno>,
     in_commit: Option<Seqno>,
     applying: BTreeSet<Seqno>,
-    /// Streaming transactions that it threw away.
-    thrown: BTreeSet<StreamId>,
-    /// Places whose write sets came after that.
-    thrown_before: BTreeSet<Seqno>,
+    /// Streaming transactions that it threw away, and up to where all was finished when its node knew that.
+    thrown: BTreeMap<StreamId, Seqno>,
     /// Rows at which applying fails, with which text.
     fails: HashMap<Key, String>,
     /// Whoever changes such a row here needs these, too, as with a unique index: no key
@@ -357,8 +355,7 @@ impl Db {
                 nobodys: BTreeSet::new(),
                 in_commit: None,
                 applying: BTreeSet::new(),
-                thrown: BTreeSet::new(),
-                thrown_before: BTreeSet::new(),
+                thrown: BTreeMap::new(),
                 fails: HashMap::new(),
                 neighbours: HashMap::new(),
                 blocked: 0,
@@ -559,7 +556,8 @@ impl Db {
         for (source, id) in all {
             let _ = self.node().abort(-1, id);
             inner.disk.fragments.remove(&(source, id));
-            inner.thrown.insert((source, id));
+            let released = self.node().last_committed().seqno;
+            inner.thrown.insert((source, id), released);
             inner.free(Owner::Streaming(source, id));
         }
     }
