@@ -616,7 +616,11 @@ impl World {
     pub fn until(&self, what: &str, mut condition: impl FnMut() -> bool) {
         let since = Instant::now();
         while !condition() {
-            assert!(since.elapsed() < PATIENCE, "waited in vain until {what}");
+            if since.elapsed() >= PATIENCE {
+                // They may be why.
+                let violations = self.report.violations();
+                panic!("waited in vain until {what}; violations: {violations:#?}");
+            }
             std::thread::sleep(Duration::from_millis(2));
         }
     }
