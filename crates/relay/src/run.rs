@@ -63,6 +63,18 @@ pub enum RunError {
         /// What is wrong.
         what: String,
     },
+    /// The same, and nobody could look at them.
+    #[error(
+        "the file {} cannot be read: {source}. It says what known replicas need, and nothing shows that it is damaged: leave it \
+         there. If it is another user's, as after a start by hand as root, give the directory and all in it back to the relay's \
+         user (chown -R), and start again", path.display()
+    )]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The port.
     #[error("replicas cannot connect to {address}: {source}. Choose another one with listen = …")]
     Listen {
@@ -344,7 +356,38 @@ fn load(path: &std::path::Path, hold: u64) -> Result<Registry, RunError> {
     };
     match fs::read_to_string(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Registry::new(hold)),
-        Err(e) => Err(damaged(e.to_string())),
+        // It was read, and is no text.
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => Err(damaged(e.to_string())),
+        Err(source) => Err(RunError::Unreadable {
+            path: path.to_owned(),
+            source,
+        }),
         Ok(text) => Registry::parse(&text, hold).map_err(damaged),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_cannot_be_read_is_not_called_damaged() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join(REPLICAS);
+        let said = || load(&path, 60).map(drop).map_err(|e| e.to_string());
+        assert_eq!(said(), Ok(()), "there is none");
+        for text in [&b"what"[..], b"\xff"] {
+            fs::write(&path, text).expect("written");
+            let said = said().expect_err("no list");
+            assert!(said.contains("is damaged ("), "{said}");
+        }
+        fs::remove_file(&path).expect("removed");
+        // Root can read every file, but no directory.
+        fs::create_dir(&path).expect("made");
+        let said = said().expect_err("it cannot be read");
+        assert!(said.contains("cannot be read: "), "{said}");
+        assert!(said.contains("chown -R"), "{said}");
+        assert!(!said.contains("is damaged ("), "{said}");
+        assert!(!said.contains("remove"), "{said}");
     }
 }
