@@ -58,9 +58,27 @@ fn names_secrets(key: &str) -> bool {
     key.ends_with("password_file") || matches!(key, "account_file" | "admin_file")
 }
 
-/// All that may be repeated of a line that is no setting: the rest may be a secret.
-fn first_word(text: &str) -> &str {
-    text.split_whitespace().next().unwrap_or_default()
+/// What is wrong with a line, or with what is before its =. In a file that is not of settings that may be a
+/// secret, of letters and digits, or with an = of base64 at its end: it is repeated only if it is a name
+/// that was mistyped.
+fn no_setting(key: &str, equals: bool, known: &Known) -> String {
+    let names = known.settings.iter().map(|(name, _, _)| *name);
+    let names: Vec<&str> = names.collect();
+    let first = key.split(|c: char| c.is_whitespace() || c == ':').next();
+    if let Some(name) = names.iter().find(|name| Some(**name) == first) {
+        return format!("'{name}' has no = behind it; write {name} = value");
+    }
+    if !equals {
+        return "this is not a setting; write key = value. It is not repeated, as it may be a secret"
+            .into();
+    }
+    let fits = |c: char| c.is_ascii_lowercase() || matches!(c, '_' | '-');
+    let key = match (1..=32).contains(&key.len()) && key.chars().all(fits) {
+        true => format!("'{key}'"),
+        false => "what stands before = (not repeated, as it may be a secret)".into(),
+    };
+    let (program, names) = (known.program, names.join(", "));
+    format!("{key} is not a setting of a {program}. It knows {names}")
 }
 
 /// A setting.
@@ -166,20 +184,18 @@ impl Given {
     /// # Errors
     /// [`ConfigError::Bad`].
     pub fn line(&mut self, line: &str, place: String) -> Result<(), ConfigError> {
+        let bad = |why| {
+            Err(ConfigError::Bad {
+                place: place.clone(),
+                why,
+            })
+        };
         let Some((key, value)) = line.split_once('=') else {
-            let why = format!("'{}' is not a setting; write key = value", first_word(line));
-            return Err(ConfigError::Bad { place, why });
+            return bad(no_setting(line, false, self.known));
         };
         let (key, value) = (key.trim(), value.trim());
-        let mut names = self.known.settings.iter().map(|(name, _, _)| *name);
-        if !names.clone().any(|name| name == key) {
-            let why = format!(
-                "'{}' is not a setting of a {}. It knows {}",
-                first_word(key),
-                self.known.program,
-                names.by_ref().collect::<Vec<_>>().join(", ")
-            );
-            return Err(ConfigError::Bad { place, why });
+        if !self.known.settings.iter().any(|(name, _, _)| *name == key) {
+            return bad(no_setting(key, true, self.known));
         }
         self.said.push(Said {
             key: key.to_owned(),

@@ -7,6 +7,11 @@ pub const DEFAULT_DIR: &str = "/var/lib/dromon-witness";
 /// The name if nobody says; garbd's.
 const DEFAULT_NAME: &str = "garb";
 
+/// What its file can say.
+const KEYS: &[&str] = &[
+    "group", "address", "options", "name", "dir", "workdir", "log", "daemon",
+];
+
 /// What the command line or a file says; nothing is checked yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
@@ -120,7 +125,7 @@ impl Given {
 
     fn line(&mut self, line: &str) -> Result<(), String> {
         let Some((key, value)) = line.split_once('=') else {
-            return Err(format!("'{line}' is not a setting; write key = value"));
+            return Err(no_setting(line, false));
         };
         let (key, value) = (key.trim(), unquoted(value.trim()));
         let text = || Some(value.to_owned());
@@ -153,12 +158,7 @@ impl Given {
                      a data node"
                 ));
             }
-            _ => {
-                return Err(format!(
-                    "'{key}' is not a setting of a witness. It knows group, address, options, name, dir (or workdir), \
-                     log, daemon"
-                ));
-            }
+            _ => return Err(no_setting(key, true)),
         }
         Ok(())
     }
@@ -210,6 +210,27 @@ impl Given {
             force_primary: self.force_primary,
         })
     }
+}
+
+/// What is wrong with a line, or with what is before its =. In a file that is not of settings that may be a
+/// secret, of letters and digits, or with an = of base64 at its end: it is repeated only if it is a name
+/// that was mistyped.
+fn no_setting(key: &str, equals: bool) -> String {
+    let first = key.split(|c: char| c.is_whitespace() || c == ':').next();
+    if let Some(key) = KEYS.iter().find(|key| Some(**key) == first) {
+        return format!("'{key}' has no = behind it; write {key} = value");
+    }
+    if !equals {
+        return "this is not a setting; write key = value. It is not repeated, as it may be a secret"
+            .into();
+    }
+    let fits = |c: char| c.is_ascii_lowercase() || matches!(c, '_' | '-');
+    let key = match (1..=32).contains(&key.len()) && key.chars().all(fits) {
+        true => format!("'{key}'"),
+        false => "what stands before = (not repeated, as it may be a secret)".into(),
+    };
+    let known = KEYS.join(", ");
+    format!("{key} is not a setting of a witness. It knows {known}")
 }
 
 /// Without the quotes around it.
@@ -329,10 +350,28 @@ mod tests {
         );
     }
 
+    /// Another file than that of the settings: what it holds goes to the terminal, or to the journal.
+    #[test]
+    fn what_may_be_a_secret_is_not_repeated() {
+        for (line, secret) in [
+            ("hunter", "hunter"),
+            ("hunter2:x", "hunter2"),
+            ("c2VjcmV0cw==", "c2VjcmV0cw"),
+            ("options socket.ssl=yes hunter2", "hunter2"),
+            ("name hunter2", "hunter2"),
+        ] {
+            let error = read(line).expect_err(line).to_string();
+            assert!(error.contains(", line 1: "), "{error}");
+            assert!(!error.contains(secret), "{line}: {error}");
+        }
+    }
+
     #[test]
     fn what_is_wrong_is_named() {
         for (text, words) in [
-            ("group\n", "line 1: 'group' is not a setting"),
+            ("group\n", "line 1: 'group' has no = behind it"),
+            ("hello\n", "line 1: this is not a setting"),
+            ("options a=b\n", "line 1: 'options' has no = behind it"),
             ("\n\ngruop = x\n", "line 3: 'gruop' is not a setting"),
             ("sst = backup\n", "takes no copy"),
             ("daemon = maybe\n", "write 1 or 0"),

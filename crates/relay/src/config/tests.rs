@@ -155,16 +155,16 @@ fn refused_with_a_reason() {
             "primray = x",
             "'primray' is not a setting of a relay. It knows primary, user",
         ),
-        ("hello", "'hello' is not a setting; write key = value"),
-        // A line that forgets its = may hold a secret.
+        ("hello", "line 6: this is not a setting; write key = value"),
         (
             "password hunter2",
-            "line 6: 'password' is not a setting; write key = value",
+            "line 6: 'password' has no = behind it; write password = value",
         ),
         (
             "password: hunter2=",
-            "line 6: 'password:' is not a setting of a relay",
+            "line 6: 'password' has no = behind it",
         ),
+        ("server-id = 7", "'server-id' is not a setting of a relay"),
         ("keep_size = 10X", "line 6: keep_size = 10X: write a size"),
         ("keep_size = 0", "for no limit write none"),
         ("keep_size_hard = 0G", "for no limit write none"),
@@ -219,6 +219,32 @@ fn refused_with_a_reason() {
     ] {
         let error = with(line).expect_err(line).to_string();
         assert!(error.contains(expected), "{line}: {error}");
+    }
+}
+
+/// Another file than that of the settings: what it holds goes to the terminal, or to the journal.
+#[test]
+fn what_may_be_a_secret_is_not_repeated() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("accounts");
+    for (line, secret) in [
+        ("repl:hunter2", "hunter2"),
+        ("repl:hunter2", "repl"),
+        ("repl:hun=ter2", "hun"),
+        ("hunter", "hunter"),
+        ("c2VjcmV0cw==", "c2VjcmV0cw"),
+        ("password hunter2", "hunter2"),
+        ("password: hunter2=", "hunter2"),
+        ("password:hunter2", "hunter2"),
+        ("account r2:hunter2", "r2"),
+        ("root:$6$salt$hash:19000:0::", "salt"),
+    ] {
+        fs::write(&file, format!("# who\n{line}\n")).expect("writable");
+        let read = Given::read(&RELAY, &file);
+        let error = read.expect_err(line).to_string();
+        assert!(error.contains(", line 2: "), "{error}");
+        let said = error.replace(&file.display().to_string(), "");
+        assert!(!said.contains(secret), "{line}: {said}");
     }
 }
 
