@@ -124,10 +124,11 @@ impl Given {
     }
 
     fn line(&mut self, line: &str) -> Result<(), String> {
-        let Some((key, value)) = line.split_once('=') else {
+        let Some((key, written)) = line.split_once('=') else {
             return Err(no_setting(line, false));
         };
-        let (key, value) = (key.trim(), unquoted(value.trim()));
+        let (key, written) = (key.trim(), written.trim());
+        let value = unquoted(written);
         let text = || Some(value.to_owned());
         let some = |v: &str| Some(v.to_owned()).filter(|v| !v.is_empty());
         match key {
@@ -160,7 +161,13 @@ impl Given {
             }
             _ => return Err(no_setting(key, true)),
         }
-        Ok(())
+        match has_comment(written) {
+            true => Err(format!(
+                "{key}: a comment stands on a line of its own; behind a value it would be part of it. If it is, put the \
+                 whole value in quotes"
+            )),
+            false => Ok(()),
+        }
     }
 
     /// What this says, and where it says nothing, what `file` says.
@@ -231,6 +238,20 @@ fn no_setting(key: &str, equals: bool) -> String {
     };
     let known = KEYS.join(", ");
     format!("{key} is not a setting of a witness. It knows {known}")
+}
+
+/// Whether something stands behind a value that looks like a comment, and not in quotes around the whole.
+fn has_comment(written: &str) -> bool {
+    let inner = unquoted(written);
+    // With one more of them inside these are not its ends.
+    let quoted = inner.len() < written.len() && !inner.contains(&written[..1]);
+    let mut before = ' ';
+    !quoted
+        && written.chars().any(|c| {
+            let begins = c == '#' && before.is_whitespace();
+            before = c;
+            begins
+        })
 }
 
 /// Without the quotes around it.
@@ -363,6 +384,32 @@ mod tests {
             let error = read(line).expect_err(line).to_string();
             assert!(error.contains(", line 1: "), "{error}");
             assert!(!error.contains(secret), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn comments_stand_alone() {
+        for line in [
+            "dir = /d # main",
+            "workdir=/d\t#main",
+            "log = # none",
+            "options = a=b; #c",
+            "GALERA_GROUP=\"shop\" # the shop",
+            "name = \"a\" # \"b\"",
+        ] {
+            let said = read(&format!("# all\n{line}\n"))
+                .expect_err(line)
+                .to_string();
+            let words = [", line 2: ", "line of its own", "in quotes"];
+            assert!(words.iter().all(|w| said.contains(w)), "{said}");
+        }
+        for (line, dir) in [
+            ("dir = /d#main", "/d#main"),
+            ("dir = \"/d # main\"", "/d # main"),
+            ("dir = '/d # main'", "/d # main"),
+        ] {
+            let given = read(line).expect(line);
+            assert_eq!(given.dir.as_deref(), Some(Path::new(dir)));
         }
     }
 
