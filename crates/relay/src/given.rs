@@ -2,6 +2,7 @@
 //! makes of them what it needs.
 
 use std::fs;
+use std::net::{Ipv6Addr, SocketAddrV6};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -79,6 +80,30 @@ fn no_setting(key: &str, equals: bool, known: &Known) -> String {
     };
     let (program, names) = (known.program, names.join(", "));
     format!("{key} is not a setting of a {program}. It knows {names}")
+}
+
+/// Whether a socket could connect there: only the name is left to be asked for.
+fn server_address(address: &str) -> Result<(), &'static str> {
+    let is_ipv6 = |text: &str| {
+        let number = text.split_once('%').map_or(text, |(number, _)| number);
+        number.parse::<Ipv6Addr>().is_ok()
+    };
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+    let reachable = port.parse::<u16>().is_ok_and(|port| port > 0);
+    let bracketed = address.parse::<SocketAddrV6>().is_ok();
+    // A number of IPv6 without brackets passes, too, if what is before the last colon is a whole one.
+    let named = !host.is_empty() && !host.contains([':', '[', ']', ' ', '\t']);
+    let named = named || bracketed || is_ipv6(host);
+    match (named, reachable) {
+        (true, true) => Ok(()),
+        _ if is_ipv6(address) || address.starts_with('[') => {
+            Err("write an IPv6 address in brackets, and a port, as in [2001:db8::1]:3306")
+        }
+        (true, false) if address.contains(':') => {
+            Err("the port must be a number from 1 to 65535, as in db1:3306")
+        }
+        _ => Err("write host:port, as in db1:3306"),
+    }
 }
 
 /// A setting.
@@ -292,9 +317,9 @@ impl Given {
     /// [`ConfigError::Missing`], [`ConfigError::Bad`].
     pub fn server(&self, key: &'static str) -> Result<String, ConfigError> {
         let address = self.must(key, "db1:3306")?;
-        match address.contains(':') {
-            true => Ok(address),
-            false => Err(self.bad(key, "write host:port, as in db1:3306")),
+        match server_address(&address) {
+            Ok(()) => Ok(address),
+            Err(why) => Err(self.bad(key, why)),
         }
     }
 
@@ -303,9 +328,9 @@ impl Given {
     /// # Errors
     /// [`ConfigError::Bad`].
     pub fn http(&self, example: &str) -> Result<Option<String>, ConfigError> {
-        let http = self.parsed("http", |text| match text {
-            "off" => Ok(None),
-            text if text.contains(':') => Ok(Some(text.to_owned())),
+        let http = self.parsed("http", |text| match text.rsplit_once(':') {
+            None if text == "off" => Ok(None),
+            Some((_, port)) if port.parse::<u16>().is_ok() => Ok(Some(text.to_owned())),
             _ => Err(format!("write address:port, as in {example}")),
         })?;
         Ok(http.flatten())

@@ -176,7 +176,9 @@ fn refused_with_a_reason() {
         ("file_size = 1K", "between 4K and 3G"),
         ("file_size = 99999999999999999999T", "write a size"),
         ("server_id = 0", "above 0"),
-        ("primary = db1", "write host:port"),
+        ("primary = db1", "primary = db1: write host:port"),
+        ("primary = db1:33o6", "db1:33o6: the port must be a number"),
+        ("primary = 2001:db8::1", "as in [2001:db8::1]:3306"),
         ("listen = 3307", "write address:port"),
         ("account = r2", "account: write name:password"),
         ("account = r2:", "may be empty"),
@@ -204,6 +206,7 @@ fn refused_with_a_reason() {
         ),
         ("policy = 7:logical_clock", "For MariaDB (follow = gtid)"),
         ("http = 9307", "write address:port"),
+        ("http = 127.0.0.1:93o7", "write address:port"),
         ("tls_required = on", "no tls_cert"),
         ("tls_cert = /nowhere/c", "there is no tls_key"),
         ("zstd = 10", "write off, or a level from 1 to 9"),
@@ -245,6 +248,55 @@ fn what_may_be_a_secret_is_not_repeated() {
         assert!(error.contains(", line 2: "), "{error}");
         let said = error.replace(&file.display().to_string(), "");
         assert!(!said.contains(secret), "{line}: {said}");
+    }
+}
+
+#[test]
+fn addresses_of_servers() {
+    let primary = |address: &str| with(Box::leak(format!("primary = {address}").into_boxed_str()));
+    for address in [
+        "db1:3306",
+        "db-1.example.org:3306",
+        "my_db.example.org.:1",
+        "10.0.0.1:65535",
+        "127.1:03306",
+        "xn--mller-kva.example:3306",
+        "müller.example:3306",
+        "[2001:db8::1]:3306",
+        "[::ffff:10.0.0.1]:3306",
+        "[fe80::1%2]:3306",
+        // A socket takes them without brackets.
+        "2001:db8::1:3306",
+        "::1:33060",
+        "fe80::1%eth0:3306",
+    ] {
+        let config = primary(address).expect(address);
+        assert_eq!(config.source.address, address);
+    }
+    let brackets = "write an IPv6 address in brackets, and a port";
+    for (address, why) in [
+        ("db1:", "the port must be a number"),
+        ("db1:0", "the port must be a number"),
+        ("db1:65536", "the port must be a number"),
+        ("db1:-1", "the port must be a number"),
+        ("db1: 3306", "the port must be a number"),
+        (":3306", "write host:port"),
+        ("db1 :3306", "write host:port"),
+        ("db1:3306,db2:3306", "write host:port"),
+        ("tcp://db1:3306", "write host:port"),
+        ("/run/mysqld/mysqld.sock", "write host:port"),
+        ("::1", brackets),
+        ("2001:db8::abcd", brackets),
+        ("::ffff:10.0.0.1", brackets),
+        ("fe80::1%eth0", brackets),
+        ("[2001:db8::1]", brackets),
+        ("[2001:db8::1]:0", brackets),
+        ("[2001:db8::1]:33o6", brackets),
+        ("[db1]:3306", brackets),
+    ] {
+        let error = primary(address).expect_err(address).to_string();
+        let expected = format!("primary = {address}: {why}");
+        assert!(error.contains(&expected), "{error}");
     }
 }
 
