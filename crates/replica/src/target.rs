@@ -60,12 +60,12 @@ pub const ONCE: &str = "SET @dromon_replica=1, wait_timeout=2147483, net_read_ti
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS dromon_replica.position (\
     channel VARCHAR(64) NOT NULL PRIMARY KEY, \
     epoch BIGINT UNSIGNED NOT NULL, \
-    gtid_pos TEXT NOT NULL, \
-    ahead TEXT NULL, \
+    gtid_pos MEDIUMTEXT NOT NULL, \
+    ahead MEDIUMTEXT NULL, \
     doing VARCHAR(64) NULL, \
     doing_text TEXT NULL, \
     doing_connection BIGINT UNSIGNED NULL, \
-    doing_binlog TEXT NULL, \
+    doing_binlog MEDIUMTEXT NULL, \
     changed TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) ON UPDATE CURRENT_TIMESTAMP(6)\
     ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4";
 
@@ -73,8 +73,8 @@ const SLOT_TABLE: &str = "CREATE TABLE IF NOT EXISTS dromon_replica.commits (\
     channel VARCHAR(64) NOT NULL, \
     slot INT UNSIGNED NOT NULL, \
     epoch BIGINT UNSIGNED NOT NULL, \
-    gtid_pos TEXT NOT NULL, \
-    ahead TEXT NOT NULL, \
+    gtid_pos MEDIUMTEXT NOT NULL, \
+    ahead MEDIUMTEXT NOT NULL, \
     PRIMARY KEY (channel, slot)\
     ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4";
 
@@ -93,6 +93,37 @@ const HAS_PREPARED: &str = "SELECT 1 FROM information_schema.TABLES \
 
 const COLUMNS: &str = "SELECT TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS \
     WHERE TABLE_SCHEMA='dromon_replica' AND COLUMN_NAME='ahead'";
+
+/// Behind an INSERT: a row that is there stays. IGNORE would cut a position that is too long, amid a number.
+const IF_NOT_THERE: &str = "ON DUPLICATE KEY UPDATE channel = channel";
+
+/// Columns of an older build that take 64 KiB. A position has a GTID of each domain that there ever was.
+const NARROW: &str = "SELECT TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS \
+    WHERE TABLE_SCHEMA='dromon_replica' AND TABLE_NAME IN ('position','commits') AND DATA_TYPE='text' \
+    AND COLUMN_NAME IN ('gtid_pos','ahead','doing_binlog')";
+
+/// Positions of so many bytes are worth it that these are altered.
+const LONG: usize = 16 << 10;
+
+// Whoever follows the target may have no such tables.
+const WIDE: &str = "ALTER TABLE IF EXISTS dromon_replica.position MODIFY gtid_pos MEDIUMTEXT NOT NULL, MODIFY ahead MEDIUMTEXT NULL, \
+    MODIFY doing_binlog MEDIUMTEXT NULL";
+const WIDE_SLOTS: &str = "ALTER TABLE IF EXISTS dromon_replica.commits MODIFY gtid_pos MEDIUMTEXT NOT NULL, MODIFY ahead MEDIUMTEXT NOT NULL";
+
+/// Error of a value that is longer than its column.
+const TOO_LONG: u16 = 1406;
+
+/// What to do if this is of a position that is too long, of which a new session would say the same.
+pub fn too_long(error: &ClientError) -> Option<String> {
+    (error.code() == Some(TOO_LONG)).then(|| {
+        format!(
+            "A position has a GTID of each domain that there ever was, and this one is longer than the columns of an older build take, in \
+             dromon_replica.position or .commits. Everything before it is in the target. Start again: the columns are made wider then. If this \
+             is said once more, the target did not let that be done, or source_gtid = on, with which its replicas would not hear of it. Then do \
+             it by hand, and on its replicas, too: {WIDE}; {WIDE_SLOTS}"
+        )
+    })
+}
 
 /// Something that was under way and cannot be rolled back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -242,6 +273,54 @@ impl Channel {
         format!("channel = {}", String::from_utf8_lossy(&self.quoted))
     }
 
+    /// Makes room for long positions in tables of an older build, if there is one here: others are as they
+    /// were, as the target's replicas must alter theirs, too. `logged`: in the target's binlog they hear of it.
+    ///
+    /// What the target refuses is no harm until a position is too long ([`too_long`]).
+    pub fn widen(
+        &self,
+        client: &mut Client,
+        start: &Position,
+        logged: bool,
+    ) -> Result<(), ClientError> {
+        let narrow = client.rows(NARROW)?;
+        if narrow.is_empty() {
+            return Ok(());
+        }
+        let longest = client.one(&format!(
+            "SELECT GREATEST(LENGTH(@@gtid_binlog_pos), \
+             IFNULL((SELECT LENGTH(gtid_pos) FROM dromon_replica.position WHERE {}),0))",
+            self.row()
+        ))?;
+        let longest = longest.and_then(|bytes| bytes.parse().ok()).unwrap_or(0);
+        if usize::max(longest, start.to_string().len()) < LONG {
+            return Ok(());
+        }
+        let is_in = |table: &str| {
+            let named =
+                |row: &Row| matches!(row.first(), Some(Some(name)) if name == table.as_bytes());
+            narrow.iter().any(named)
+        };
+        let both = [("position", WIDE), ("commits", WIDE_SLOTS)];
+        // Whoever has read the tables in a transaction that is open need not end that for this.
+        client.query(b"SET SESSION lock_wait_timeout=5")?;
+        if logged {
+            client.query(b"SET SESSION sql_log_bin=1")?;
+        }
+        let mut altered = both.iter().filter(|(table, _)| is_in(table));
+        let done = altered.try_for_each(|(_, text)| client.query(text.as_bytes()).map(|_| ()));
+        if let Err(error) = done
+            && error.is_lost()
+        {
+            return Err(error);
+        }
+        if logged {
+            client.query(b"SET SESSION sql_log_bin=0")?;
+        }
+        client.query(b"SET SESSION lock_wait_timeout=DEFAULT")?;
+        Ok(())
+    }
+
     /// Makes the tables and the channel's rows, if they are not there. `start`: where it begins.
     ///
     /// Commits change these rows. So replicas of the target need them, too, if these commits are in its
@@ -280,10 +359,10 @@ impl Channel {
         client.query(b"CREATE DATABASE IF NOT EXISTS dromon_replica")?;
         client.query(TABLE.as_bytes())?;
         // From before there was this column.
-        client.query(b"ALTER TABLE dromon_replica.position ADD COLUMN IF NOT EXISTS ahead TEXT NULL AFTER gtid_pos")?;
+        client.query(b"ALTER TABLE dromon_replica.position ADD COLUMN IF NOT EXISTS ahead MEDIUMTEXT NULL AFTER gtid_pos")?;
         let name = String::from_utf8_lossy(&self.quoted);
         let insert = format!(
-            "INSERT IGNORE INTO dromon_replica.position (channel, epoch, gtid_pos) VALUES ({name}, 0, '{start}')"
+            "INSERT INTO dromon_replica.position (channel, epoch, gtid_pos) VALUES ({name}, 0, '{start}') {IF_NOT_THERE}"
         );
         client.query(insert.as_bytes())?;
         if slots {
@@ -292,7 +371,7 @@ impl Channel {
                 .map(|slot| format!("({name},{slot},0,'','')"))
                 .collect();
             let insert = format!(
-                "INSERT IGNORE INTO dromon_replica.commits (channel, slot, epoch, gtid_pos, ahead) VALUES {}",
+                "INSERT INTO dromon_replica.commits (channel, slot, epoch, gtid_pos, ahead) VALUES {} {IF_NOT_THERE}",
                 empty.join(",")
             );
             client.query(insert.as_bytes())?;

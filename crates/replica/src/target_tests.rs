@@ -186,8 +186,8 @@ fn rows_that_replicas_of_the_target_need() {
         "CREATE DATABASE",
         "CREATE TABLE IF NOT EXISTS dromon_replica.position",
         "CREATE TABLE IF NOT EXISTS dromon_replica.commits",
-        "INSERT IGNORE INTO dromon_replica.position",
-        "INSERT IGNORE INTO dromon_replica.commits",
+        "INSERT INTO dromon_replica.position",
+        "INSERT INTO dromon_replica.commits",
     ] {
         assert!(
             (on..off).contains(&at(text).expect(text)),
@@ -208,6 +208,115 @@ fn rows_that_replicas_of_the_target_need() {
     let said = begun(&fake, Order::Strict, true);
     assert!(!said.iter().any(|text| text.contains("sql_log_bin")));
 }
+
+/// A position that is too long is refused, wherever it is written: never cut. And tables that are made now take it.
+#[test]
+fn positions_are_not_cut() {
+    let fake = Fake::new(stand);
+    let said = begun(&fake, Order::Group(SLOTS), true);
+    let writes: Vec<&String> = said
+        .iter()
+        .filter(|text| text.starts_with("INSERT"))
+        .collect();
+    assert_eq!(writes.len(), 4, "{said:?}");
+    for text in writes {
+        assert!(
+            !text.contains("IGNORE") && text.contains("ON DUPLICATE KEY UPDATE"),
+            "{text}"
+        );
+    }
+    let makes = said.iter().filter(|text| text.contains(" TABLE "));
+    for text in makes {
+        for column in ["gtid_pos", "ahead", "doing_binlog"] {
+            assert!(!text.contains(&format!("{column} TEXT")), "{text}");
+        }
+    }
+}
+
+/// What is asked of a target whose tables have these narrow columns, and on which the channel's position has so
+/// many bytes.
+fn widened(narrow: &[[&str; 2]], bytes: usize, start: &str, logged: bool) -> Vec<String> {
+    let rows: Vec<Vec<String>> = narrow
+        .iter()
+        .map(|row| row.map(String::from).into())
+        .collect();
+    let fake = Fake::new(move |text| match text {
+        NARROW if !rows.is_empty() => Some(Reply::Rows(rows.clone())),
+        _ if text.starts_with("SELECT GREATEST(") => Some(cell(&bytes.to_string())),
+        _ if text.starts_with("SELECT ") => Some(Reply::Nothing),
+        _ => None,
+    });
+    let mut client = Client::connect(&fake.account()).expect("a target");
+    let start = start.parse().expect("a position");
+    let done = Channel::new("c").widen(&mut client, &start, logged);
+    done.expect("it may");
+    fake.said()
+}
+
+/// Tables of an older build are altered when a position is long, and only then: each ALTER is one for the
+/// target's replicas, too.
+#[test]
+fn tables_of_an_older_build() {
+    let both = [
+        ["position", "gtid_pos"],
+        ["position", "ahead"],
+        ["commits", "gtid_pos"],
+    ];
+    assert_eq!(widened(&[], LONG, "", true), [NARROW]);
+    let said = widened(&both, LONG - 1, "0-1-4", true);
+    assert!(said.iter().all(|text| text.starts_with("SELECT ")));
+    let domains: Vec<String> = (0..3000).map(|domain| format!("{domain}-1-4")).collect();
+    for (bytes, start) in [(LONG, ""), (0, &domains.join(",")[..])] {
+        let said = widened(&both, bytes, start, true);
+        let at = |text: &str| said.iter().position(|said| said == text).expect(text);
+        let on = at("SET SESSION sql_log_bin=1");
+        let off = at("SET SESSION sql_log_bin=0");
+        // Whoever follows the target, and has no such tables, must not end at it.
+        assert_eq!(said[on + 1..off], [WIDE, WIDE_SLOTS]);
+        for text in [WIDE, WIDE_SLOTS] {
+            assert!(text.starts_with("ALTER TABLE IF EXISTS "), "{text}");
+        }
+    }
+    let said = widened(&both[..2], LONG, "", false);
+    assert!(said.iter().any(|text| text == WIDE), "{said:?}");
+    assert!(
+        !said
+            .iter()
+            .any(|text| text == WIDE_SLOTS || text.contains("sql_log_bin"))
+    );
+}
+
+/// One that does not let them be altered takes positions as long as it did, and logs no more than it should.
+#[test]
+fn a_target_that_refuses_to_alter_its_tables() {
+    let fake = Fake::new(|text| match text {
+        NARROW => Some(Reply::Row(
+            ["position", "gtid_pos"].map(String::from).into(),
+        )),
+        _ if text.starts_with("SELECT ") => Some(cell("65000")),
+        WIDE => Some(Reply::Fail(1205)),
+        _ => None,
+    });
+    let mut client = Client::connect(&fake.account()).expect("a target");
+    let widen = |client: &mut Client| Channel::new("c").widen(client, &Position::new(), true);
+    widen(&mut client).expect("it goes on");
+    assert!(
+        fake.said()
+            .contains(&"SET SESSION sql_log_bin=0".to_owned())
+    );
+    // One that goes away is none.
+    let fake = Fake::new(|text| match text {
+        NARROW => Some(Reply::Row(
+            ["position", "gtid_pos"].map(String::from).into(),
+        )),
+        _ if text.starts_with("SELECT ") => Some(cell("65000")),
+        WIDE => Some(Reply::Fail(1047)),
+        _ => None,
+    });
+    let mut client = Client::connect(&fake.account()).expect("a target");
+    assert!(widen(&mut client).is_err());
+}
+
 /// Replicas of the target have what commits wrote into slots: they get the row that has it now.
 #[test]
 fn what_replicas_of_the_target_must_not_forget() {

@@ -79,7 +79,11 @@ pub(super) fn unusable(error: ClientError) -> End {
     match error.is_lost() || error.passes() {
         // A commit of an older session may hold a lock for long.
         true => End::again(&error, error.to_string()),
-        false => End::Fatal(format!("The target cannot be used: {error}.")),
+        false => {
+            let then =
+                crate::target::too_long(&error).map_or(String::new(), |then| format!(" {then}."));
+            End::Fatal(format!("The target cannot be used: {error}.{then}"))
+        }
     }
 }
 
@@ -178,6 +182,9 @@ fn take_over(
     }
     // Told to end, it must not wait for long for the lock of a commit that is under way.
     control.query(b"SET SESSION innodb_lock_wait_timeout=5")?;
+    if !server.gtids {
+        channel.widen(control, &settings.start, logged)?;
+    }
     let stand = channel.begin(control, settings.order, &settings.start, logged)?;
     *own() = Some(stand.epoch);
     say_begun(server, &stand, settings, log);

@@ -15,6 +15,7 @@ use super::naming::{Budget, Name};
 use super::reader::ReadAhead;
 use crate::client::{Client, ClientError, Cut};
 use crate::schedule::{After, Scheduler, State, Yield};
+use crate::target::too_long;
 use crate::tune::{Tuner, Which};
 use crate::unit::{Alone, Form, Unit};
 use crate::unit_size::{FIRST, UnitSize};
@@ -66,15 +67,19 @@ impl fmt::Display for Waits {
 }
 
 impl End {
-    /// A new session may do better, as this error may be over then. `why`: all that is to be said.
+    /// A new session may do better, as this error may be over then; not so with a position that is too long.
+    /// `why`: all that is to be said.
     pub(super) fn again(error: &ClientError, why: String) -> End {
-        match error.scarce() {
-            Some(what) => End::Waits(Waits {
+        match (error.scarce(), too_long(error)) {
+            (Some(what), _) => End::Waits(Waits {
                 what,
                 at: None,
                 why,
             }),
-            None => End::Again(why),
+            (None, Some(then)) => {
+                End::Fatal(format!("The position cannot be written: {why}. {then}."))
+            }
+            (None, None) => End::Again(why),
         }
     }
 }

@@ -140,3 +140,31 @@ fn a_commit_waits_for_room() {
         "{end:?}"
     );
 }
+
+/// A position that is longer than its column is so in the next session, too: people are told what to do.
+#[test]
+fn a_position_that_is_too_long() {
+    let why = "Data too long for column 'gtid_pos' at row 1";
+    for moves in [
+        "UPDATE dromon_replica.position SET doing=NULL",
+        "UPDATE dromon_replica.commits",
+    ] {
+        let fake = Fake::new(move |text| match text {
+            _ if text.starts_with(moves) => Some(Reply::Says(1406, why)),
+            other => epoch(other),
+        });
+        let order = match moves.contains("commits") {
+            true => "commit_order=group",
+            false => "commit_order=strict",
+        };
+        let one = unit(vec![rows("plain", &[(None, Some((1, Some("a"))))])]);
+        let end = applied(&fake, &[order], one);
+        let End::Fatal(said) = end else {
+            panic!("it must end: {end:?}");
+        };
+        for part in [why, "0-1-1", "Start again", "MODIFY gtid_pos MEDIUMTEXT"] {
+            assert!(said.contains(part), "{said}");
+        }
+        assert!(!fake.done().contains(&"COMMIT".to_owned()));
+    }
+}
