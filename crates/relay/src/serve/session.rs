@@ -22,8 +22,10 @@ const VARS_MAX: usize = 64;
 const VALUE_MAX: usize = 64 << 10;
 /// Most values of one SELECT: each may be as long.
 const ITEMS_MAX: usize = 64;
-/// Bytes of a statement: a replica's longest one sets a variable.
+/// Bytes of a statement that does not set variables.
 const STATEMENT_MAX: usize = 2 * VALUE_MAX;
+/// Variables with a GTID for each domain that there ever was: as long as a statement may be.
+const POSITIONS: [&str; 2] = ["slave_connect_state", "slave_until_gtid"];
 /// Bytes of a pattern: each name is held against it.
 const PATTERN_MAX: usize = 256;
 
@@ -246,12 +248,11 @@ impl Session {
     }
 
     fn answer(&mut self, text: &str, facts: &Facts) -> Said {
-        // Its words take fifty times as much memory as the longest cut of them.
-        if text.len() > STATEMENT_MAX {
+        let sets = text.get(..3).is_some_and(|t| t.eq_ignore_ascii_case("SET"));
+        if text.len() > STATEMENT_MAX && !sets {
             let len = text.len();
-            return Err(parse_error(&format!(
-                "it has {len} bytes; {STATEMENT_MAX} are read"
-            )));
+            let why = format!("it has {len} bytes; {STATEMENT_MAX} are read");
+            return Err(parse_error(&why));
         }
         let tokens = tokens(text).map_err(parse_error)?;
         let first = match tokens.first() {
@@ -316,10 +317,14 @@ impl Session {
             match &target.token {
                 Token::UserVar(name) => {
                     let value = self.value(value, facts)?;
-                    if value.as_ref().is_some_and(|v| v.len() > VALUE_MAX)
-                        || self.vars.len() >= VARS_MAX && !self.vars.contains_key(name)
-                    {
-                        return Err(not_offered("so many or so large variables are not kept"));
+                    let len = value.as_ref().map_or(0, String::len).max(name.len());
+                    if len > VALUE_MAX && !POSITIONS.contains(&&name[..]) {
+                        let why = format!("@{name} has {len} bytes; {VALUE_MAX} are kept");
+                        return Err(not_offered(&why));
+                    }
+                    if self.vars.len() >= VARS_MAX && !self.vars.contains_key(name) {
+                        let why = format!("@{name} is beyond {VARS_MAX} variables");
+                        return Err(not_offered(&why));
                     }
                     self.vars.insert(name.clone(), value);
                 }
@@ -403,7 +408,7 @@ impl Session {
             return Err(not_offered("the relay has no tables to SELECT from"));
         }
         let mut table = TextResult::default();
-        let mut row = Vec::new();
+        let (mut row, mut bytes) = (Vec::new(), 0);
         for item in items(&tokens[..end]) {
             if row.len() == ITEMS_MAX {
                 return Err(not_offered("so many values at once are not offered"));
@@ -438,6 +443,10 @@ impl Session {
                 return Err(not_offered("the relay has no columns to SELECT"));
             }
             let cell = self.value(value, facts)?;
+            bytes += cell.as_ref().map_or(0, String::len);
+            if bytes > ITEMS_MAX * VALUE_MAX {
+                return Err(not_offered("so long values at once are not offered"));
+            }
             table
                 .columns
                 .push(name.unwrap_or_else(|| text[first.from..last.to].to_owned()));

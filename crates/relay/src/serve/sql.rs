@@ -28,11 +28,14 @@ pub struct Placed {
     pub to: usize,
 }
 
+/// Words of a statement: each takes fifty times as much memory as the shortest one is long.
+const WORDS_MAX: usize = 8192;
+
 fn is_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || c == '$'
 }
 
-/// Cuts a statement. `Err`: a quote or comment has no end.
+/// Cuts a statement. `Err`: a quote or comment has no end, or it has too many words.
 pub fn tokens(text: &str) -> Result<Vec<Placed>, &'static str> {
     let mut out = Vec::new();
     let mut chars = text.char_indices().peekable();
@@ -120,6 +123,9 @@ pub fn tokens(text: &str) -> Result<Vec<Placed>, &'static str> {
             }
             other => Token::Sign(other),
         };
+        if out.len() == WORDS_MAX {
+            return Err("it has too many words");
+        }
         let to = chars.peek().map_or(text.len(), |(n, _)| *n);
         out.push(Placed { token, from, to });
     }
@@ -231,6 +237,9 @@ mod tests {
         for bad in ["'", "\"a", "/* a", "'\\"] {
             assert!(tokens(bad).is_err(), "{bad}");
         }
+        let signs = |n: usize| tokens(&",".repeat(n)).map(|t| t.len());
+        assert_eq!(signs(WORDS_MAX), Ok(WORDS_MAX));
+        assert!(signs(WORDS_MAX + 1).is_err());
     }
 
     #[test]

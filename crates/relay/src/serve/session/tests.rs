@@ -247,6 +247,58 @@ fn up_to_a_position() {
     );
 }
 
+/// A position has a GTID for each domain that there ever was. All of it counts.
+#[test]
+fn positions_of_thousands_of_domains() {
+    let of = |domains: u32| {
+        let gtids: Vec<String> = (0..domains)
+            .map(|n| format!("{n}-4294967295-18446744073709551615"))
+            .collect();
+        gtids.join(",")
+    };
+    let (has, until) = (of(8000), of(9000));
+    for set in [
+        // As a server asks, and as a relay does.
+        vec![
+            format!("SET @slave_connect_state='{has}'"),
+            format!("SET @slave_until_gtid='{until}'"),
+        ],
+        vec![format!(
+            "set @a=1, @slave_connect_state='{has}', @Slave_Until_GTID='{until}'"
+        )],
+    ] {
+        let mut session = Session::new();
+        session.query(
+            "SET @mariadb_slave_capability=4, @master_binlog_checksum='CRC32'",
+            &facts(),
+        );
+        for text in set {
+            assert_eq!(session.query(&text, &facts()), Reply::Ok);
+        }
+        let dump = Dump {
+            position: 4,
+            flags: 0,
+            server_id: 3,
+            file: Vec::new(),
+        };
+        let wants = session.dump(&dump).expect("a good replica");
+        assert_eq!(wants.from, From::Gtid(has.parse().expect("a position")));
+        assert_eq!(wants.until, Some(until.parse().expect("a position")));
+        // Nobody gets them sixty times at once.
+        let many = format!(
+            "SELECT {}",
+            vec!["@slave_connect_state"; ITEMS_MAX].join(",")
+        );
+        assert!(said(&session.query(&many, &facts())).starts_with("error 1235"));
+    }
+    let other = format!("SET @a='{has}'");
+    let refused = said(&Session::new().query(&other, &facts()));
+    assert!(
+        refused.contains(&format!("@a has {} bytes; {VALUE_MAX} are kept", has.len())),
+        "{refused}"
+    );
+}
+
 /// One statement must not make room for thousands of times its length.
 #[test]
 fn as_many_values_as_are_bounded() {
@@ -538,7 +590,11 @@ fn what_is_refused() {
     for n in 0..VARS_MAX {
         assert_eq!(session.query(&format!("SET @v{n}=1"), &facts), Reply::Ok);
     }
-    assert!(said(&session.query("SET @more=1", &facts)).starts_with("error 1235"));
+    let more = said(&session.query("SET @more=1", &facts));
+    assert!(
+        more.starts_with("error 1235") && more.contains("@more"),
+        "{more}"
+    );
 }
 
 #[test]
@@ -636,6 +692,8 @@ fn long_statements_are_refused() {
         (true, set(VALUE_MAX)),
         (false, ",".repeat(STATEMENT_MAX + 1)),
         (false, set(STATEMENT_MAX)),
+        (false, format!("SET {}", ",".repeat(STATEMENT_MAX))),
+        (false, format!("SELECT '{}'", "x".repeat(STATEMENT_MAX))),
     ] {
         let reply = Session::new().query(&text, &facts());
         let refused = match &reply {
