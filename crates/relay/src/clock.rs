@@ -65,6 +65,43 @@ fn start(now: Now) -> i64 {
     signed(now.unix).saturating_sub(signed(now.up))
 }
 
+/// By so much more the other clock must have gone on for the machine to have slept, in milliseconds.
+const NAP_MS: i64 = 2000;
+
+/// A clock that only goes forward, and goes on while the machine sleeps or is stopped, which the one that nobody
+/// sets does not. A clock that is set forward looks like that: more time may have passed than it says, not less.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Awake {
+    /// By how much the other one was ahead when they were read last.
+    ahead_ms: Option<i64>,
+    slept_ms: u64,
+    /// Up to when it may have slept, by the clock that nobody sets.
+    woke_ms: Option<u64>,
+}
+
+impl Awake {
+    /// Now. `up_ms`: by the clock that nobody sets; `unix_ms`: since 1970. To be asked often.
+    pub fn at(&mut self, up_ms: u64, unix_ms: u64) -> u64 {
+        let signed = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
+        let ahead = signed(unix_ms).saturating_sub(signed(up_ms));
+        let more = self
+            .ahead_ms
+            .map_or(0, |before| ahead.saturating_sub(before));
+        if more >= NAP_MS {
+            self.slept_ms = self.slept_ms.saturating_add(more.unsigned_abs());
+            self.woke_ms = Some(up_ms);
+        }
+        self.ahead_ms = Some(ahead);
+        up_ms.saturating_add(self.slept_ms)
+    }
+
+    /// When that was, of which `up_ms` is known; `None`: the machine may have slept since.
+    pub fn before(&self, up_ms: u64) -> Option<u64> {
+        let since = self.woke_ms.is_none_or(|woke| up_ms > woke);
+        since.then(|| up_ms.saturating_add(self.slept_ms))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,5 +160,33 @@ mod tests {
         assert_eq!(believed.at(at(T + 4600, 3660)), T + 4600);
         let mut before_1970 = Believed::new(0, at(0, 50));
         assert_eq!(before_1970.at(at(0, 60)), 0);
+    }
+
+    /// What it slept counts; a clock that is slewed, or set back, does not.
+    #[test]
+    fn a_machine_that_sleeps() {
+        let mut awake = Awake::default();
+        let t = T * 1000;
+        assert_eq!(awake.at(5, t), 5);
+        for second in 1..10_000 {
+            let slewed = second / 2;
+            assert_eq!(
+                awake.at(second * 1000, t + second * 1000 + slewed),
+                second * 1000
+            );
+        }
+        let (up, unix) = (10_000_000, t + 10_005_000);
+        assert_eq!(awake.at(up, unix), up);
+        assert_eq!(awake.before(up - 50), Some(up - 50));
+        // An hour of sleep, of which one clock knows nothing.
+        let slept = 3_600_000;
+        assert_eq!(awake.at(up + 100, unix + slept + 100), up + slept + 100);
+        assert_eq!(awake.before(up - 50), None, "asked before, or amid it");
+        assert_eq!(awake.before(up + 100), None);
+        assert_eq!(awake.before(up + 101), Some(up + slept + 101));
+        assert_eq!(awake.at(up + 200, unix + 200), up + slept + 200, "set back");
+        assert_eq!(awake.at(up + 300, unix + 300), up + slept + 300);
+        // And twice.
+        assert_eq!(awake.at(up + 400, unix + slept), up + 2 * slept);
     }
 }

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dromon_binlog::Position;
+use dromon_relay::Awake;
 use dromon_relay::log::{Level, Log};
 
 use super::naming::Name;
@@ -30,6 +31,8 @@ const PATIENCE: Duration = Duration::from_millis(60);
 const LOCKS_EVERY: Duration = Duration::from_millis(110);
 /// The time at which the process began, in milliseconds: a relay may be behind since long before.
 const BEGAN_MS: u64 = 1 << 40;
+/// Two clocks that are read within this are read at once.
+const NO_NAP: Duration = Duration::from_millis(500);
 /// Seconds by which the source's clock may be ahead of the own one.
 const CLOCKS: u64 = 2;
 /// Seconds over which a rate is taken.
@@ -50,6 +53,8 @@ struct Stand {
     goal: Position,
     goal_known: bool,
     staleness: Staleness,
+    /// By which questions are as old as they are, whatever the machine did meanwhile.
+    clock: Awake,
     stalls: Stalls,
     conflicts: VecDeque<Conflict>,
     link: Option<Arc<Link>>,
@@ -197,7 +202,9 @@ impl Progress {
     pub fn goal(&self, asked: Instant, goal: Position, behind: Option<u64>) {
         let asked_ms = asked.saturating_duration_since(self.began).as_millis() as u64;
         let mut state = self.lock();
-        if let Some(behind) = behind {
+        self.now_ms(&mut state);
+        // An answer that waited here while the machine slept is from before that.
+        if let (Some(behind), Some(asked_ms)) = (behind, state.clock.before(asked_ms)) {
             let asked_ms = (BEGAN_MS + asked_ms).saturating_sub(behind);
             state.staleness.answered(asked_ms, goal.clone());
         }
@@ -249,6 +256,7 @@ impl Progress {
     pub fn second(&self) {
         let done = self.counters.transactions.load(Ordering::Relaxed);
         let mut state = self.lock();
+        self.now_ms(&mut state);
         if state.history.len() > RATE_SECONDS {
             state.history.pop_front();
         }
@@ -376,10 +384,25 @@ impl Progress {
         }
     }
 
+    /// Since the process began.
+    fn now_ms(&self, state: &mut Stand) -> u64 {
+        let up = || self.began.elapsed();
+        let mut before = up();
+        loop {
+            let unix_ms = unix_ms();
+            let after = up();
+            // Kept from running between the two, it has not slept.
+            if after - before < NO_NAP {
+                return state.clock.at(before.as_millis() as u64, unix_ms);
+            }
+            before = after;
+        }
+    }
+
     /// How old what is applied is at most.
     pub(super) fn lag_ms(&self) -> Option<u64> {
-        let now_ms = BEGAN_MS + self.began.elapsed().as_millis() as u64;
         let mut state = self.lock();
+        let now_ms = BEGAN_MS + self.now_ms(&mut state);
         let Stand {
             staleness,
             position,
@@ -683,6 +706,37 @@ mod tests {
         assert_eq!(progress.lag_ms(), None);
         assert_eq!(progress.position(&at(12)), None);
         assert!(progress.lag_ms().is_some());
+    }
+
+    /// The time for which the machine slept counts, though the clock that nobody sets stood still, until an answer
+    /// to a question from behind it is reached.
+    #[test]
+    fn lag_of_a_machine_that_slept() {
+        let progress = Progress::default();
+        let hour = 3_600_000;
+        let at = |seqno: u64| -> Position { format!("0-1-{seqno}").parse().expect("a position") };
+        // As if the other clock had gone on.
+        let sleeps = || {
+            let mut state = progress.lock();
+            let up_ms = progress.began.elapsed().as_millis() as u64;
+            state.clock.at(up_ms, unix_ms() - hour);
+        };
+        let _ = progress.position(&at(10));
+        progress.goal(Instant::now(), at(10), Some(0));
+        assert!(progress.lag_ms().is_some_and(|lag| lag < hour));
+        sleeps();
+        assert!(progress.lag_ms().is_some_and(|lag| lag >= hour));
+        // What was asked before says nothing of now.
+        let asked = Instant::now();
+        sleeps();
+        progress.goal(asked, at(10), Some(0));
+        assert!(progress.lag_ms().is_some_and(|lag| lag >= 2 * hour));
+        // Of what is asked now nothing is known until it is reached.
+        thread::sleep(Duration::from_millis(3));
+        progress.goal(Instant::now(), at(20), Some(0));
+        assert!(progress.lag_ms().is_some_and(|lag| lag >= 2 * hour));
+        let _ = progress.position(&at(20));
+        assert!(progress.lag_ms().is_some_and(|lag| lag < hour));
     }
 
     /// A transaction that was committed under a clock that was ahead is not what all behind it is as old as.
