@@ -1,5 +1,8 @@
-//! Two clocks: the one that people and NTP set, and the one that nobody does. Here they are compared; who
-//! reads them stands elsewhere.
+//! Two clocks: the one that people and NTP set, and the one that nobody does. Here they are compared; only
+//! [`Clock`] and [`Moment`] read them.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A moment, by both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +68,14 @@ fn start(now: Now) -> i64 {
     signed(now.unix).saturating_sub(signed(now.up))
 }
 
+/// Two clocks that are read within this are read at once.
+const AT_ONCE: Duration = Duration::from_millis(500);
+
+fn unix_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_millis() as u64
+}
+
 /// By so much more the other clock must have gone on for the machine to have slept, in milliseconds.
 const NAP_MS: i64 = 2000;
 
@@ -99,6 +110,100 @@ impl Awake {
     pub fn before(&self, up_ms: u64) -> Option<u64> {
         let since = self.woke_ms.is_none_or(|woke| up_ms > woke);
         since.then(|| up_ms.saturating_add(self.slept_ms))
+    }
+}
+
+/// Such a clock, which begins at 0.
+#[derive(Debug)]
+pub struct Clock {
+    began: Instant,
+    awake: Mutex<Awake>,
+}
+
+impl Default for Clock {
+    fn default() -> Clock {
+        Clock {
+            began: Instant::now(),
+            awake: Mutex::default(),
+        }
+    }
+}
+
+impl Clock {
+    fn awake(&self) -> MutexGuard<'_, Awake> {
+        self.awake.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self, awake: &mut Awake) -> u64 {
+        let mut before = self.began.elapsed();
+        loop {
+            let unix_ms = unix_ms();
+            let after = self.began.elapsed();
+            // Kept from running between the two, it has not slept.
+            if after - before < AT_ONCE {
+                return awake.at(before.as_millis() as u64, unix_ms);
+            }
+            before = after;
+        }
+    }
+
+    /// Now, in milliseconds. To be asked often.
+    pub fn now_ms(&self) -> u64 {
+        self.read(&mut self.awake())
+    }
+
+    /// When that was; `None`: the machine may have slept since.
+    pub fn before_ms(&self, at: Instant) -> Option<u64> {
+        let mut awake = self.awake();
+        self.read(&mut awake);
+        let up = at.saturating_duration_since(self.began);
+        awake.before(up.as_millis() as u64)
+    }
+
+    /// As if the machine slept now for so many milliseconds: for tests.
+    #[doc(hidden)]
+    pub fn sleeps(&self, ms: u32) {
+        let mut awake = self.awake();
+        self.read(&mut awake);
+        awake.ahead_ms = awake.ahead_ms.map(|ahead| ahead - i64::from(ms));
+    }
+}
+
+/// When something was, by both clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    up: Instant,
+    unix_ms: u64,
+}
+
+impl Moment {
+    /// This one.
+    pub fn now() -> Moment {
+        Moment {
+            up: Instant::now(),
+            unix_ms: unix_ms(),
+        }
+    }
+
+    /// How long ago that is, in milliseconds, with what the machine slept.
+    pub fn elapsed_ms(&self) -> u64 {
+        let up_ms = self.up.elapsed().as_millis() as u64;
+        passed(up_ms, unix_ms().saturating_sub(self.unix_ms))
+    }
+
+    /// As if it were so many milliseconds ago, and the machine had slept: for tests.
+    #[doc(hidden)]
+    pub fn slept(self, ms: u32) -> Moment {
+        let unix_ms = self.unix_ms - u64::from(ms);
+        Moment { unix_ms, ..self }
+    }
+}
+
+/// What has passed, if the clock that nobody sets and the other one say this.
+fn passed(up_ms: u64, unix_ms: u64) -> u64 {
+    match unix_ms.saturating_sub(up_ms) >= NAP_MS.unsigned_abs() {
+        true => unix_ms,
+        false => up_ms,
     }
 }
 
@@ -188,5 +293,25 @@ mod tests {
         assert_eq!(awake.at(up + 300, unix + 300), up + slept + 300);
         // And twice.
         assert_eq!(awake.at(up + 400, unix + slept), up + 2 * slept);
+    }
+
+    #[test]
+    fn a_clock_of_a_machine_that_sleeps() {
+        let clock = Clock::default();
+        let (asked, hour) = (Instant::now(), 3_600_000);
+        assert!(clock.now_ms() < u64::from(hour) && clock.before_ms(asked).is_some());
+        clock.sleeps(hour);
+        assert!(clock.now_ms() >= u64::from(hour));
+        assert_eq!(clock.before_ms(asked), None);
+    }
+
+    #[test]
+    fn moments_and_sleep() {
+        for (up, unix, wanted) in [(500, 3_600_500, 3_600_500), (500, 2499, 500), (500, 0, 500)] {
+            assert_eq!(passed(up, unix), wanted);
+        }
+        let hour = 3_600_000;
+        assert!(Moment::now().elapsed_ms() < hour);
+        assert!(Moment::now().slept(3_600_000).elapsed_ms() >= hour);
     }
 }

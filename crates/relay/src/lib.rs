@@ -15,7 +15,7 @@
 //! | [`given`] | settings as they are given; `dromon replica` reads its own with it, too | |
 //! | [`http`] | how it stands, for monitoring and load balancers | `page`, `status` |
 //! | [`net`] | sockets, TLS | |
-//! | `clock` | a wall clock that jumps, beside one that does not; time that passes while the machine sleeps | all |
+//! | `clock` | a wall clock that jumps, beside one that does not; time that passes while the machine sleeps | all but `Clock`, `Moment` |
 //!
 //! Formats and promises: `docs/relay.md`.
 
@@ -36,7 +36,7 @@ pub mod serve;
 pub mod store;
 pub mod wire;
 
-pub use clock::{Awake, Now};
+pub use clock::{Clock, Moment, Now};
 pub use config::{Config, RELAY};
 pub use given::{ConfigError, Given};
 pub use run::{RunError, run};

@@ -140,7 +140,7 @@ impl HttpServer {
             .following
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let silent_ms = following.heard.map(|at| at.elapsed().as_millis() as u64);
+        let silent_ms = following.silent_ms();
         PrimaryStatus {
             address: self.address.clone(),
             connected: following.connected,

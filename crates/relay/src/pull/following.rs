@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::session::Primary;
+use crate::clock::Moment;
 use crate::http::{Heard, HintStatus, primary_lag_ms};
 use crate::wire::Compressed;
 
@@ -37,7 +38,7 @@ pub struct Following {
     /// And the primary's certificate was for its address.
     pub named: bool,
     /// When anything came last.
-    pub heard: Option<Instant>,
+    pub heard: Option<Moment>,
     /// That was a heartbeat which says that the primary had nothing more.
     pub idle: bool,
     /// When the relay had last, on its disk, all that the primary had.
@@ -63,11 +64,16 @@ pub(super) fn lock(following: &Mutex<Following>) -> MutexGuard<'_, Following> {
 }
 
 impl Following {
+    /// Since when nothing came, in milliseconds.
+    pub fn silent_ms(&self) -> Option<u64> {
+        self.heard.map(|at| at.elapsed_ms())
+    }
+
     /// How far the relay is behind its primary, in milliseconds, as far as it can know; `None`: not at
     /// all.
     pub fn lag_ms(&self) -> Option<u64> {
         primary_lag_ms(&Heard {
-            silent_ms: self.heard.map(|at| at.elapsed().as_millis() as u64),
+            silent_ms: self.silent_ms(),
             idle: self.idle,
             newest: self.newest.max(self.last),
             behind: self.behind,
@@ -105,4 +111,26 @@ fn since_1970() -> Duration {
 /// Seconds since 1970.
 pub(super) fn now() -> u64 {
     since_1970().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine that slept knows nothing of what the primary did meanwhile, until that says something.
+    #[test]
+    fn behind_after_a_sleep() {
+        let mut following = Following {
+            heard: Some(Moment::now()),
+            idle: true,
+            beat: Duration::from_secs(60),
+            ..Following::default()
+        };
+        assert_eq!(following.lag_ms(), Some(0));
+        following.heard = Some(Moment::now().slept(3_600_000));
+        assert!(following.lag_ms() >= Some(3_600_000));
+        assert!(following.silent_ms() >= Some(3_600_000));
+        following.heard = Some(Moment::now());
+        assert_eq!(following.lag_ms(), Some(0));
+    }
 }

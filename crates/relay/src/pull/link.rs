@@ -497,7 +497,7 @@ impl Puller {
                     ..
                 }) = last
                 {
-                    following.heard = Some(Instant::now());
+                    following.heard = Some(crate::clock::Moment::now());
                     // A relay tells by a heartbeat's time, which servers leave at 0.
                     following.behind = if heartbeat { time } else { 0 };
                     following.idle = idle && time == 0;
@@ -820,7 +820,7 @@ mod tests {
     #[test]
     fn what_a_session_says_of_its_time() {
         let mut following = Following {
-            heard: Some(Instant::now()),
+            heard: Some(crate::clock::Moment::now()),
             beat: Duration::from_secs(3600),
             ..Following::default()
         };

@@ -18,6 +18,7 @@ use super::purge::{Candidate, Limits, Verdict, verdict};
 use super::scan::{Events, Head, head, scan};
 use super::stamps::{Stamps, since};
 use super::tail::{Chunk, Tail};
+use crate::clock::Clock;
 
 /// Bytes read from a file at once.
 const PIECE: usize = 256 << 10;
@@ -30,8 +31,8 @@ pub struct View {
     kind: Kind,
     shared: Mutex<Shared>,
     grown: Condvar,
-    /// Where the clock of [`Stamps`] begins.
-    origin: Instant,
+    /// That of [`Stamps`].
+    clock: Clock,
 }
 
 struct Shared {
@@ -174,7 +175,7 @@ impl View {
             prefix,
             point_every,
             kind,
-            origin: Instant::now(),
+            clock: Clock::default(),
             shared: Mutex::new(Shared {
                 stamps: of_before(&places, kind, unix_ms),
                 made: places.newest(),
@@ -262,7 +263,7 @@ impl View {
     }
 
     fn now_ms(&self) -> i64 {
-        i64::try_from(self.origin.elapsed().as_millis()).unwrap_or(i64::MAX)
+        i64::try_from(self.clock.now_ms()).unwrap_or(i64::MAX)
     }
 
     /// For how many milliseconds something is here that someone with this position lacks; 0: it
@@ -771,6 +772,21 @@ mod tests {
             assert_eq!(cursor.look().expect("readable"), Next::End);
             assert!(matches!(cursor.piece, Piece::Nothing));
         }
+    }
+
+    /// Who lacked something when the machine fell asleep lacks it since before that.
+    #[test]
+    fn what_is_lacking_over_a_sleep() {
+        let device = Arc::new(SimDevice::new(1));
+        let (store, _) =
+            Store::open(device, StoreOptions::default(), BinlogState::new()).expect("empty");
+        let view = store.view();
+        let at = |seqno: u64| format!("0-1-{seqno}").parse().expect("a position");
+        let now = view.now_ms();
+        view.shared().stamps.came(now, at(5));
+        view.clock.sleeps(3_600_000);
+        assert!(view.lag_ms(&at(4)) >= 3_600_000);
+        assert_eq!(view.lag_ms(&at(5)), 0);
     }
 
     /// A set may have thousands of intervals, and there is a place each 256 KiB of files that are kept for

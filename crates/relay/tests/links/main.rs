@@ -651,7 +651,7 @@ fn a_relay_pulls_compressed() {
 /// The relay hears its primary, itself a relay that is so far behind.
 fn hears(following: &Mutex<Following>, behind: u32) {
     let mut following = following.lock().expect("alive");
-    following.heard = Some(Instant::now());
+    following.heard = Some(dromon_relay::Moment::now());
     following.idle = behind == 0;
     following.behind = behind;
     following.beat = Duration::from_secs(3600);

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dromon_binlog::Position;
-use dromon_relay::Awake;
+use dromon_relay::Clock;
 use dromon_relay::log::{Level, Log};
 
 use super::naming::Name;
@@ -31,8 +31,6 @@ const PATIENCE: Duration = Duration::from_millis(60);
 const LOCKS_EVERY: Duration = Duration::from_millis(110);
 /// The time at which the process began, in milliseconds: a relay may be behind since long before.
 const BEGAN_MS: u64 = 1 << 40;
-/// Two clocks that are read within this are read at once.
-const NO_NAP: Duration = Duration::from_millis(500);
 /// Seconds by which the source's clock may be ahead of the own one.
 const CLOCKS: u64 = 2;
 /// Seconds over which a rate is taken.
@@ -53,8 +51,6 @@ struct Stand {
     goal: Position,
     goal_known: bool,
     staleness: Staleness,
-    /// By which questions are as old as they are, whatever the machine did meanwhile.
-    clock: Awake,
     stalls: Stalls,
     conflicts: VecDeque<Conflict>,
     link: Option<Arc<Link>>,
@@ -78,6 +74,8 @@ pub struct Progress {
     /// Counts.
     pub counters: Counters,
     began: Instant,
+    /// By which questions are as old as they are, whatever the machine did meanwhile.
+    clock: Clock,
     state: Mutex<Stand>,
     told: AtomicU64,
     /// Of this process's last session; none if it is not known.
@@ -91,6 +89,7 @@ impl Default for Progress {
         Progress {
             counters: Counters::default(),
             began: Instant::now(),
+            clock: Clock::default(),
             state: Mutex::default(),
             told: AtomicU64::new(0),
             epoch: Mutex::default(),
@@ -200,11 +199,10 @@ impl Progress {
     /// Where the source is, which was asked then. `behind`: in milliseconds, of a relay behind its own
     /// primary; `None`: it does not know.
     pub fn goal(&self, asked: Instant, goal: Position, behind: Option<u64>) {
-        let asked_ms = asked.saturating_duration_since(self.began).as_millis() as u64;
+        let asked_ms = self.clock.before_ms(asked);
         let mut state = self.lock();
-        self.now_ms(&mut state);
         // An answer that waited here while the machine slept is from before that.
-        if let (Some(behind), Some(asked_ms)) = (behind, state.clock.before(asked_ms)) {
+        if let (Some(behind), Some(asked_ms)) = (behind, asked_ms) {
             let asked_ms = (BEGAN_MS + asked_ms).saturating_sub(behind);
             state.staleness.answered(asked_ms, goal.clone());
         }
@@ -255,8 +253,8 @@ impl Progress {
     /// Once a second.
     pub fn second(&self) {
         let done = self.counters.transactions.load(Ordering::Relaxed);
+        self.clock.now_ms();
         let mut state = self.lock();
-        self.now_ms(&mut state);
         if state.history.len() > RATE_SECONDS {
             state.history.pop_front();
         }
@@ -384,25 +382,10 @@ impl Progress {
         }
     }
 
-    /// Since the process began.
-    fn now_ms(&self, state: &mut Stand) -> u64 {
-        let up = || self.began.elapsed();
-        let mut before = up();
-        loop {
-            let unix_ms = unix_ms();
-            let after = up();
-            // Kept from running between the two, it has not slept.
-            if after - before < NO_NAP {
-                return state.clock.at(before.as_millis() as u64, unix_ms);
-            }
-            before = after;
-        }
-    }
-
     /// How old what is applied is at most.
     pub(super) fn lag_ms(&self) -> Option<u64> {
+        let now_ms = BEGAN_MS + self.clock.now_ms();
         let mut state = self.lock();
-        let now_ms = BEGAN_MS + self.now_ms(&mut state);
         let Stand {
             staleness,
             position,
@@ -715,12 +698,7 @@ mod tests {
         let progress = Progress::default();
         let hour = 3_600_000;
         let at = |seqno: u64| -> Position { format!("0-1-{seqno}").parse().expect("a position") };
-        // As if the other clock had gone on.
-        let sleeps = || {
-            let mut state = progress.lock();
-            let up_ms = progress.began.elapsed().as_millis() as u64;
-            state.clock.at(up_ms, unix_ms() - hour);
-        };
+        let sleeps = || progress.clock.sleeps(3_600_000);
         let _ = progress.position(&at(10));
         progress.goal(Instant::now(), at(10), Some(0));
         assert!(progress.lag_ms().is_some_and(|lag| lag < hour));
