@@ -317,6 +317,63 @@ fn by_gtids_of_mysql() {
     }
 }
 
+/// Whoever begins with a node of a cluster gets all of the cluster, or nothing.
+#[test]
+fn of_a_node_of_a_cluster() {
+    let talks = |node: &[[&'static str; 2]], begins: bool| {
+        let mut session = Session::new(wish()).begins(begins);
+        let talked = talk(&mut session, &mut |text| {
+            let mut table = TextResult::new(&["a", "b"]);
+            let is_node = !node.is_empty();
+            match text {
+                _ if text.starts_with("SELECT") => {
+                    table.row(["1".to_owned(), "10.11.19-MariaDB".to_owned()]);
+                }
+                _ if text.contains("'wsrep_on'") && is_node => {
+                    table.row(["wsrep_on".to_owned(), "ON".to_owned()]);
+                }
+                _ if text.contains("'wsrep_provider'") => match node {
+                    [["refused", _]] => return Reply::Error(Failure::new(1142, "no")),
+                    _ => node
+                        .iter()
+                        .for_each(|row| table.row(row.map(str::to_owned))),
+                },
+                _ if text.starts_with("SET") => return Reply::Ok,
+                _ => {}
+            }
+            Reply::Table(table)
+        });
+        let node = session.primary().node;
+        talked.map(|(said, _)| (said.len(), node))
+    };
+    let alone = talks(&[], true).expect("no node");
+    assert_eq!(alone.1, None);
+    let own = [["log_slave_updates", "OFF"], ["wsrep_provider", "/lib.so"]];
+    let error = talks(&own, true).expect_err("it would lack what others write");
+    let text = error.to_string();
+    for part in [
+        "only what its own clients write",
+        "wsrep_gtid_domain_id",
+        "restart",
+        "Nothing was taken",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    let (asked, node) = talks(&own, false).expect("it goes on");
+    assert_eq!(asked, alone.0 + 1, "of one in no cluster no more is asked");
+    assert!(!node.expect("a node").all);
+    // Of what is not there, or not told, nothing is thought.
+    let unknown: [&[[&str; 2]]; 3] = [
+        &[["wsrep_provider", "none"], ["log_slave_updates", "OFF"]],
+        &[["wsrep_provider", "/lib.so"]],
+        &[["refused", ""]],
+    ];
+    for node in unknown {
+        let (_, found) = talks(node, true).expect("it may be followed");
+        assert!(found.is_none_or(|node| node.all && node.common_gtids));
+    }
+}
+
 #[test]
 fn semi_sync_if_both_want_it() {
     for (enabled, wanted) in [

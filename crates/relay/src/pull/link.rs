@@ -9,6 +9,7 @@ use dromon_binlog::hints::{Hints, Limits, Reached};
 
 use super::ask::{AskError, Asker, Login};
 use super::backoff::{Attempts, Lived};
+use super::cluster::{IS_NODE, IS_NODE_MAX, is_node};
 use super::connection::{Connection, Fault};
 use super::desk::Desk;
 use super::following::{Following, lock, now};
@@ -55,10 +56,6 @@ pub struct Source {
     /// Of a mirror without files: the primary's file that it begins with; `None`: the oldest.
     pub start_file: Option<u64>,
 }
-
-/// Whether a server is a node of a cluster, and how long the answer may be.
-const WSREP_ON: &str = "SHOW VARIABLES LIKE 'wsrep_on'";
-const WSREP_MAX: usize = 4096;
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -148,6 +145,8 @@ pub struct Puller {
     statements: Statements,
     /// What was said of whom it follows, since the place to go on was found last.
     followed: String,
+    /// What was said of the cluster that it follows a node of.
+    warned: String,
     /// Called now and then between events: retention.
     every_now_and_then: Box<dyn FnMut() + Send>,
 }
@@ -194,6 +193,7 @@ impl Puller {
             clockless: String::new(),
             statements: Statements::default(),
             followed: String::new(),
+            warned: String::new(),
             every_now_and_then,
         }
     }
@@ -297,11 +297,8 @@ impl Puller {
         let Ok(mut asker) = Asker::connect(&login) else {
             return true;
         };
-        match asker.ask(WSREP_ON, WSREP_MAX) {
-            Ok(rows) => {
-                let on = rows.first().and_then(|row| row.get(1)?.as_deref());
-                on.is_some_and(|on| on.eq_ignore_ascii_case(b"ON"))
-            }
+        match asker.ask(IS_NODE, IS_NODE_MAX) {
+            Ok(rows) => is_node(&rows),
             // It knows no such question.
             Err(AskError::Session(SessionError::Refused { .. })) => false,
             Err(_) => true,
@@ -371,7 +368,8 @@ impl Puller {
             file: self.file_position(),
             executed: (self.store.kind() == Kind::MySql).then(|| self.store.executed().clone()),
             ..self.source.wish.clone()
-        });
+        })
+        .begins(self.store.end().is_none());
         let (tls, name) = (self.source.tls.as_ref(), &self.source.address);
         connection.introduce(&mut session, tls, name)?;
         let primary = session.primary().clone();
@@ -402,6 +400,9 @@ impl Puller {
         if text != self.followed {
             self.log.say(Level::Note, &text);
             self.followed = text;
+        }
+        if let Some(node) = primary.node {
+            node.warn(&self.source.address, &mut self.warned, &self.log);
         }
         self.look_for_clocks(&primary.version);
         let (semi_sync, primary_zstd) = (primary.semi_sync, primary.zstd);

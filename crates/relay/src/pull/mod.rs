@@ -10,6 +10,7 @@
 
 mod ask;
 mod backoff;
+mod cluster;
 mod connection;
 mod desk;
 mod entry;
@@ -26,6 +27,7 @@ mod tables;
 
 pub use ask::{AskError, Asker, Login};
 pub use backoff::{Attempts, Backoff, Lived};
+pub use cluster::Node;
 pub use connection::{Connection, Fault};
 pub use desk::{Desk, ReadTables, read_for_ever};
 pub use entry::{Entry, EntryStep};

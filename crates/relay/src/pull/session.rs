@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use dromon_binlog::{GtidSet, ParseGtidSetError};
 
+use super::cluster::{IS_NODE, Node, OF_NODE, SET, is_node};
 use super::entry::{Entry, EntryStep};
 use super::lost::lost_set;
 use super::position::whole;
@@ -160,6 +161,13 @@ pub enum SessionError {
         /// Where.
         at: u64,
     },
+    /// A node of a cluster whose binlog lacks the other nodes' writes.
+    #[error(
+        "The primary is a node of a cluster (wsrep_on = ON), and its log_slave_updates is OFF: its binlog has only what its own clients \
+         write, and all that the clients of the other nodes write would be missing, though nothing would say so. Nothing was \
+         taken. {SET}; and begin with a copy of the data that is made after that, as that binlog never gets what it lacks"
+    )]
+    OwnWrites,
     /// Itself.
     #[error(
         "The primary has the relay's own server id {0}. Every server needs its own: choose another one for the relay"
@@ -195,6 +203,8 @@ pub struct Primary {
     pub semi_sync_on: bool,
     /// It is a relay that compresses what it sends, at this level.
     pub zstd: Option<u8>,
+    /// It is a node of a cluster.
+    pub node: Option<Node>,
 }
 
 /// One connection.
@@ -204,6 +214,10 @@ pub struct Session {
     entry: Entry,
     at: At,
     primary: Primary,
+    /// Nothing of any primary is there yet.
+    begins: bool,
+    /// The primary is a relay.
+    relay: bool,
 }
 
 #[derive(Debug)]
@@ -234,6 +248,11 @@ const ZSTD: usize = 2;
 const GTID_MODE: usize = 4;
 /// The same of which server can be gone on with, of MySQL with GTIDs.
 const EXECUTED: usize = 5;
+/// By GTID of MariaDB: of whether the primary is a node of a cluster. A relay says nothing of that, and stores what
+/// it was given.
+const CLUSTER: usize = 4;
+/// And of how that node writes its binlog.
+const NODE: usize = 5;
 /// Longest text of what it lacks.
 const LACKS_MAX: usize = 400;
 /// Switches of semi-sync on a primary; the second one is that of a plugin of MySQL 8.0.26 and later.
@@ -250,7 +269,15 @@ impl Session {
             wish,
             at: At::Entry,
             primary: Primary::default(),
+            begins: false,
+            relay: false,
         }
+    }
+
+    /// Whether nothing of any primary is there yet: then one that would not send all is refused.
+    #[must_use]
+    pub fn begins(self, begins: bool) -> Session {
+        Session { begins, ..self }
     }
 
     /// What is known so far.
@@ -297,6 +324,8 @@ impl Session {
             }
             SEMI_SYNC => "SHOW VARIABLES LIKE 'rpl_semi_sync_master_enabled'".into(),
             GTID_MODE if self.may_be_mysql() => "SHOW VARIABLES LIKE 'gtid_mode'".into(),
+            CLUSTER if !self.may_be_mysql() && !self.relay => IS_NODE.into(),
+            NODE if self.primary.node.is_some() => OF_NODE.into(),
             // In this order: what is committed in between is in one of the two at least.
             EXECUTED if wish.executed.is_some() => {
                 "SELECT @@GLOBAL.gtid_owned, @@GLOBAL.gtid_executed, @@GLOBAL.server_uuid".into()
@@ -306,7 +335,7 @@ impl Session {
     }
 
     fn may_be_mysql(&self) -> bool {
-        self.wish.file.is_some() || self.wish.executed.is_some()
+        may_be_mysql(&self.wish)
     }
 
     fn ask(&mut self, n: usize) -> Step {
@@ -344,6 +373,7 @@ impl Session {
             },
             At::Question(n, table, rows) => {
                 let n = *n;
+                let of_cluster = asks_of_cluster(&self.wish, n);
                 let keep = |row| {
                     if rows.len() < ROWS_MAX {
                         rows.push(row);
@@ -351,6 +381,8 @@ impl Session {
                 };
                 match answer(table, packet, keep)? {
                     Told::More => Ok(Step::Read),
+                    // That it does not say so is no reason not to follow it.
+                    Told::Refused(_) if of_cluster => Ok(self.register()),
                     Told::Refused(failure) => {
                         let question = self.question(n).unwrap_or_default();
                         Err(refused(&question, failure))
@@ -438,6 +470,12 @@ impl Session {
                 });
             }
         }
+        if asks_of_cluster(&self.wish, n) {
+            self.of_cluster(n, rows)?;
+            return Ok(self.ask(n + 1));
+        }
+        // Whatever it says: only relays have the variable.
+        self.relay |= n == ZSTD && !rows.is_empty();
         if n == ZSTD
             && let (Some(wanted), Ok(offered @ 1..)) = (self.wish.zstd, text(1).parse::<u8>())
         {
@@ -489,6 +527,28 @@ impl Session {
         }
         Ok(self.ask(n + 1))
     }
+
+    fn of_cluster(&mut self, n: usize, rows: &[Row]) -> Result<(), SessionError> {
+        self.primary.node = match n {
+            CLUSTER => is_node(rows).then_some(Node {
+                all: true,
+                common_gtids: true,
+            }),
+            _ => Node::of(rows),
+        };
+        match self.primary.node {
+            Some(node) if !node.all && self.begins => Err(SessionError::OwnWrites),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn may_be_mysql(wish: &Wish) -> bool {
+    wish.file.is_some() || wish.executed.is_some()
+}
+
+fn asks_of_cluster(wish: &Wish, n: usize) -> bool {
+    !may_be_mysql(wish) && [CLUSTER, NODE].contains(&n)
 }
 
 /// What is being committed: a primary with semi-sync sends it before it counts as executed, and waits.

@@ -25,12 +25,17 @@ const CRC: Checksum = Checksum::Crc32;
 
 /// A server that says it has not 0-1-7, and the second time that it has.
 fn primary(server_id: u32) -> (String, Arc<AtomicUsize>) {
-    is_primary(server_id, false, None)
+    is_primary(server_id, None, None)
 }
+
+/// What a node of a cluster has as its log_slave_updates and wsrep_gtid_mode.
+type Node = Option<[&'static str; 2]>;
+
+const ALL: Node = Some(["ON", "ON"]);
 
 /// The same, as a node of a cluster or not. `refuses`: when it has said so, it turns one connection away with
 /// this error.
-fn is_primary(server_id: u32, node: bool, mut refuses: Option<u16>) -> (String, Arc<AtomicUsize>) {
+fn is_primary(server_id: u32, node: Node, mut refuses: Option<u16>) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound").to_string();
     let dumps = Arc::new(AtomicUsize::new(0));
@@ -65,7 +70,7 @@ fn packet(stream: &mut TcpStream, frames: &mut Frames) -> Option<Vec<u8>> {
     }
 }
 
-fn serves(mut stream: TcpStream, server_id: u32, node: bool, dumps: &AtomicUsize) {
+fn serves(mut stream: TcpStream, server_id: u32, node: Node, dumps: &AtomicUsize) {
     let mut frames = Frames::new(1 << 20);
     let greeting = Greeting {
         version: "5.5.5-10.11.18-MariaDB-log".into(),
@@ -102,8 +107,15 @@ fn serves(mut stream: TcpStream, server_id: u32, node: bool, dumps: &AtomicUsize
                 if text.contains("@@GLOBAL.server_id") {
                     answer.row([server_id.to_string(), "10.11.18-MariaDB-log".into()]);
                 }
-                if node && text.contains("'wsrep_on'") {
-                    answer.row(["wsrep_on".to_owned(), "ON".to_owned()]);
+                if let Some([all, gtids]) = node {
+                    if text.contains("'wsrep_on'") {
+                        answer.row(["wsrep_on".to_owned(), "ON".to_owned()]);
+                    }
+                    if text.contains("'wsrep_gtid_mode'") {
+                        answer.row(["log_slave_updates".to_owned(), all.to_owned()]);
+                        answer.row(["wsrep_gtid_mode".to_owned(), gtids.to_owned()]);
+                        answer.row(["wsrep_provider".to_owned(), "/lib.so".to_owned()]);
+                    }
                 }
                 table = (!text.starts_with("SET ")).then_some(answer);
             }
@@ -194,18 +206,52 @@ fn what_another_one_wrote_may_come() {
 /// Another node may have written it under the same server id, and this one be behind.
 #[test]
 fn what_a_node_of_a_cluster_lacks_comes() {
-    goes_on(is_primary(1, true, None));
+    goes_on(is_primary(1, ALL, None));
 }
 
 /// That it is a node it cannot say: it has no room for another connection, or shuts down.
 #[test]
 fn who_lets_nobody_in_may_be_a_node() {
     for code in [1040, 1053, 1129, 1203, 1226] {
-        goes_on(is_primary(1, true, Some(code)));
+        goes_on(is_primary(1, ALL, Some(code)));
     }
 }
 
-fn goes_on((address, dumps): (String, Arc<AtomicUsize>)) {
+/// What the other nodes' clients write is missing in its binlog: a relay that has nothing yet does not begin with
+/// that, and one that runs is not stopped, but told.
+#[test]
+fn a_node_that_logs_its_own_clients_only() {
+    let (address, dumps) = is_primary(1, Some(["OFF", "ON"]), None);
+    let device = SimDevice::new(5);
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("log");
+    let said = || std::fs::read_to_string(&path).expect("readable");
+    let log = Log::file(&path).expect("writable");
+    let wait = Duration::from_secs(5);
+    let puller = puller_with(opened(&device), &address, None, None, wait, log);
+    let following = puller.following();
+    let thread = thread::spawn(move || puller.run());
+    until("it tries again", || said().contains("Attempt 3 follows"));
+    Following::stop(&following);
+    thread.join().expect("it ends").expect("a good disk");
+    assert_eq!(dumps.load(Ordering::SeqCst), 0, "{}", said());
+    for part in ["its log_slave_updates is OFF", "Nothing was taken"] {
+        assert!(said().contains(part), "{}", said());
+    }
+    for (node, warned) in [
+        (["OFF", "ON"], Some("goes on to be")),
+        (["OFF", "OFF"], Some("goes on to be")),
+        (["ON", "OFF"], Some("Do not move to another one")),
+        (["ON", "ON"], None),
+    ] {
+        let said = goes_on(is_primary(1, Some(node), None));
+        let count = said.matches("is a node of a cluster").count();
+        assert_eq!(count, usize::from(warned.is_some()), "once: {said}");
+        assert!(said.contains(warned.unwrap_or_default()), "{said}");
+    }
+}
+
+fn goes_on((address, dumps): (String, Arc<AtomicUsize>)) -> String {
     let (_, store) = with_a_group();
     let view = store.view();
     let dir = tempfile::tempdir().expect("a directory");
@@ -226,6 +272,7 @@ fn goes_on((address, dumps): (String, Arc<AtomicUsize>)) {
         1,
         "as often as refused: {said}"
     );
+    said
 }
 
 /// Without files `start` alone says what was there.
