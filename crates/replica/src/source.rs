@@ -133,6 +133,13 @@ impl Link {
     }
 }
 
+/// What was said of a source, and is not to be said again.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// That it is a node of a cluster, and which.
+    pub(crate) of_cluster: String,
+}
+
 /// Pulls until it is told to end.
 pub struct Puller {
     source: Source,
@@ -151,6 +158,10 @@ pub struct Puller {
     passed: bool,
     /// Number of the server that all is for.
     target: Option<u32>,
+    /// Where the channel begins, if nothing of any source is applied yet.
+    begins: Option<Position>,
+    /// What was said of the source, over all sessions.
+    told: Arc<Mutex<Told>>,
     /// What was said of whom it follows, since the place to go on was found last.
     followed: String,
     attempts: Attempts,
@@ -181,6 +192,8 @@ impl Puller {
             started: None,
             passed: false,
             target: None,
+            begins: None,
+            told: Arc::default(),
             followed: String::new(),
         }
     }
@@ -192,6 +205,21 @@ impl Puller {
             target: Some(server),
             ..self
         }
+    }
+
+    /// Nothing of any source is applied yet: one that would not send all is refused.
+    #[must_use]
+    pub fn beginning(self, begins: bool) -> Puller {
+        Puller {
+            begins: begins.then(|| self.position.clone()),
+            ..self
+        }
+    }
+
+    /// With what was said in earlier sessions, so that it is not said again.
+    #[must_use]
+    pub fn having_told(self, told: Arc<Mutex<Told>>) -> Puller {
+        Puller { told, ..self }
     }
 
     /// Connects, and connects again.
@@ -212,7 +240,7 @@ impl Puller {
                 PullError::Session(SessionError::Refused { failure, .. }) => {
                     failure.code == NOT_THERE
                 }
-                PullError::Session(SessionError::SameServerId(_)) => true,
+                PullError::Session(SessionError::SameServerId(_) | SessionError::OwnWrites) => true,
                 _ => false,
             };
             if refused {
@@ -269,7 +297,8 @@ impl Puller {
             position: self.position.to_string(),
             semi_sync: false,
             ..self.source.wish.clone()
-        });
+        })
+        .begins(self.begins.as_ref() == Some(&self.position));
         let tls = self.source.tls.as_ref();
         connection.introduce(&mut session, tls, address)?;
         let primary = session.primary();
@@ -299,6 +328,10 @@ impl Puller {
         if text != self.followed {
             self.log.say(Level::Note, &text);
             self.followed = text;
+        }
+        if let Some(node) = primary.node {
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            node.warn(address, &mut told.of_cluster, &self.log);
         }
         self.link.connected.store(true, Ordering::Release);
         self.link.connections.fetch_add(1, Ordering::Relaxed);

@@ -164,6 +164,14 @@ pub struct Stand {
     pub slots: bool,
 }
 
+impl Stand {
+    /// Nothing of any source is applied, as far as that is known: it stands where it begins.
+    pub fn begins(&self, start: &Position) -> bool {
+        let at_start = self.position.is_empty() || self.position == *start;
+        at_start && self.ahead.is_empty() && self.doing.is_none()
+    }
+}
+
 /// Why a position cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StandError {

@@ -389,7 +389,9 @@ impl Crew<'_> {
             Arc::clone(&link),
             log.clone(),
         )
-        .for_target(begun.own);
+        .for_target(begun.own)
+        .beginning(begun.stand.begins(&settings.start))
+        .having_told(Arc::clone(&progress.told_of_source));
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             let mut failed = None;

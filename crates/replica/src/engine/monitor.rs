@@ -17,7 +17,7 @@ use super::texts::plain;
 use super::{Counters, End, Settings, Shared, Status};
 use crate::client::{Client, Cut};
 use crate::schedule::State;
-use crate::source::Link;
+use crate::source::{Link, Told};
 use crate::staleness::Staleness;
 use crate::tune::Knob;
 use crate::unit::{Alone, Unit};
@@ -82,6 +82,8 @@ pub struct Progress {
     pub(super) epoch: Mutex<Option<u64>>,
     /// The source takes upper and lower case of names for the same, if that is known.
     pub(super) any_case: Mutex<Option<bool>>,
+    /// What was said of the source.
+    pub(super) told_of_source: Arc<Mutex<Told>>,
 }
 
 impl Default for Progress {
@@ -94,6 +96,7 @@ impl Default for Progress {
             told: AtomicU64::new(0),
             epoch: Mutex::default(),
             any_case: Mutex::default(),
+            told_of_source: Arc::default(),
         }
     }
 }

@@ -49,6 +49,26 @@ fn sends(packets: Vec<Vec<u8>>) -> Fake {
     })
 }
 
+/// A node of a cluster with these, which sends nothing.
+fn node(all: &'static str, gtids: &'static str) -> Fake {
+    let rows = |all: &[[&str; 2]]| {
+        let rows = all.iter().map(|row| row.map(str::to_owned).to_vec());
+        Some(Reply::Rows(rows.collect()))
+    };
+    Fake::new(move |text| match text {
+        _ if text.contains("@@GLOBAL.server_id") => rows(&[["1", "10.11.18-MariaDB-log"]]),
+        _ if text.contains("'wsrep_on'") => rows(&[["wsrep_on", "ON"]]),
+        _ if text.contains("'wsrep_gtid_mode'") => rows(&[
+            ["log_slave_updates", all],
+            ["wsrep_gtid_mode", gtids],
+            ["wsrep_provider", "/lib.so"],
+        ]),
+        "dump" => Some(Reply::Events(vec![started(0)])),
+        _ if text.starts_with("SET ") => None,
+        _ => Some(Reply::Nothing),
+    })
+}
+
 /// A statement that commits by itself.
 fn statement(seqno: u8, text: &str) -> [Vec<u8>; 2] {
     let text = query(text, "d");
@@ -137,6 +157,49 @@ impl Running {
         self.progress.tell_to_end();
         self.end()
     }
+}
+
+/// What its binlog lacks nobody misses: nothing is begun with that, and what runs is told.
+#[test]
+fn a_source_that_is_a_node_of_a_cluster() {
+    let target = Fake::new(serves);
+    let of = |source: &Fake, lines: &[&str]| Settings {
+        source: crate::source::Source {
+            address: source.account().address,
+            ..settings(&target, lines).source
+        },
+        ..settings(&target, lines)
+    };
+    // It stands where it begins.
+    let source = node("OFF", "ON");
+    let end = Running::of(of(&source, &["start=0-1-4"])).end();
+    let refused = matches!(&end, End::Fatal(why) if why.contains("its log_slave_updates is OFF"));
+    assert!(refused, "{end:?}");
+    let dir = std::env::temp_dir().join(format!("dromon-node-{}", std::process::id()));
+    for (all, gtids, says) in [
+        ("OFF", "OFF", "goes on to be"),
+        ("ON", "OFF", "Do not move to another one"),
+    ] {
+        let source = node(all, gtids);
+        let _ = std::fs::remove_file(&dir);
+        let log = Log::file(&dir).expect("writable");
+        let said = || std::fs::read_to_string(&dir).expect("readable");
+        let running = Running::saying(of(&source, &[]), log.clone());
+        running.until(|| said().contains("Follows"));
+        running.until(|| said().contains(says));
+        let progress = Arc::clone(&running.progress);
+        running.told_to_end();
+        // Nor in the next session.
+        let node = dromon_relay::pull::Node {
+            all: all == "ON",
+            common_gtids: gtids == "ON",
+        };
+        let address = source.account().address;
+        let mut told = progress.told_of_source.lock().expect("nobody panics");
+        node.warn(&address, &mut told.of_cluster, &log);
+        assert_eq!(said().matches("is a node of a cluster").count(), 1);
+    }
+    std::fs::remove_file(&dir).expect("there");
 }
 
 /// Connections of one session that a balancer has led to several servers.
