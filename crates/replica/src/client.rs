@@ -1,5 +1,6 @@
 //! A connection to a server that runs statements. Blocking; statements are bytes.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Weak};
@@ -169,6 +170,8 @@ pub struct Client {
     frames: Frames,
     buf: Vec<u8>,
     out: Vec<u8>,
+    /// Names of the columns of the last table, while somebody wants to know them.
+    names: Option<Vec<String>>,
     /// Its number there; a proxy may have given one of its own until [`Client::identify`].
     pub id: u32,
     /// What the server says it is.
@@ -208,6 +211,7 @@ impl Client {
             frames: Frames::new(PACKET_MAX),
             buf: vec![0; READ_MAX],
             out: Vec::new(),
+            names: None,
             id: 0,
             version: String::new(),
         };
@@ -354,9 +358,15 @@ impl Client {
             }
             Answer::Table(columns) => {
                 let mut rows = Vec::new();
-                for _ in 0..=columns {
-                    self.packet()?;
+                let mut names = Vec::new();
+                for _ in 0..columns {
+                    let packet = self.packet()?;
+                    if self.names.is_some() {
+                        names.push(column_name(&packet).ok_or(odd("a column"))?);
+                    }
                 }
+                self.packet()?;
+                self.names = self.names.take().map(|_| names);
                 loop {
                     let packet = self.packet()?;
                     if packet.first() == Some(&0xfe) && packet.len() < 9 {
@@ -419,6 +429,26 @@ impl Client {
         }
     }
 
+    /// The rows of a single statement by the names of their columns; NULL is an empty text.
+    pub fn named(
+        &mut self,
+        text: &str,
+    ) -> std::result::Result<Vec<BTreeMap<String, String>>, ClientError> {
+        self.names = Some(Vec::new());
+        let rows = self.rows(text);
+        let names = self.names.take().unwrap_or_default();
+        let cell =
+            |cell: Option<Vec<u8>>| String::from_utf8_lossy(&cell.unwrap_or_default()).into_owned();
+        let named = |row: Row| {
+            names
+                .iter()
+                .cloned()
+                .zip(row.into_iter().map(cell))
+                .collect()
+        };
+        Ok(rows?.into_iter().map(named).collect())
+    }
+
     /// The first cell of the first row, if there is one and it is not NULL.
     pub fn one(&mut self, text: &str) -> std::result::Result<Option<String>, ClientError> {
         let row = self.rows(text)?.into_iter().next();
@@ -432,6 +462,16 @@ fn odd(what: &'static str) -> WireError {
         what,
         why: "it is something else",
     }
+}
+
+/// The name in the definition of a column: the fifth of its texts.
+fn column_name(packet: &[u8]) -> Option<String> {
+    let (mut rest, mut text) = (packet, packet);
+    for _ in 0..5 {
+        let len = usize::try_from(lenenc(&mut rest)?).ok()?;
+        (text, rest) = rest.split_at_checked(len)?;
+    }
+    Some(String::from_utf8_lossy(text).into_owned())
 }
 
 /// Of an ok of LOAD DATA.

@@ -32,6 +32,8 @@ pub(crate) enum Reply {
     Row(Vec<String>),
     /// The same, of several.
     Rows(Vec<Vec<String>>),
+    /// The same, with the names of its columns.
+    Named(&'static [&'static str], Vec<Vec<String>>),
     /// A table of no rows.
     Nothing,
     /// An error.
@@ -104,7 +106,8 @@ impl Fake {
     /// The same, without what only looks and switches.
     pub(crate) fn done(&self) -> Vec<String> {
         let mut all = self.said();
-        all.retain(|text| !text.starts_with("SET ") && !text.starts_with("SELECT "));
+        let looks = ["SET ", "SELECT ", "SHOW "];
+        all.retain(|text| !looks.iter().any(|looks| text.starts_with(looks)));
         all
     }
 }
@@ -193,6 +196,9 @@ fn serve(
                 }
                 Reply::Row(row) => table(&mut stream, &mut sequence, vec![row], more),
                 Reply::Rows(rows) => table(&mut stream, &mut sequence, rows, more),
+                Reply::Named(names, rows) => {
+                    columns(&mut stream, &mut sequence, names, rows, more);
+                }
                 // Until the other side goes.
                 Reply::Silence => {
                     while packet(&mut stream, &mut frames).is_some() {}
@@ -233,8 +239,18 @@ fn serve(
 }
 
 fn table(stream: &mut TcpStream, sequence: &mut u8, rows: Vec<Vec<String>>, more: u8) {
-    let columns = rows.first().map_or(1, Vec::len);
-    let mut result = TextResult::new(&vec!["c"; columns]);
+    let names = vec!["c"; rows.first().map_or(1, Vec::len)];
+    columns(stream, sequence, &names, rows, more);
+}
+
+fn columns(
+    stream: &mut TcpStream,
+    sequence: &mut u8,
+    names: &[&str],
+    rows: Vec<Vec<String>>,
+    more: u8,
+) {
+    let mut result = TextResult::new(names);
     for row in rows {
         result.row(row);
     }

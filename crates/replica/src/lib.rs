@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ahead;
+mod beside;
 pub mod catalog;
 pub mod client;
 pub mod compile;

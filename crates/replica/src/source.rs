@@ -18,6 +18,7 @@ use dromon_relay::net::ClientTls;
 use dromon_relay::pull::{Attempts, Connection, Fault, Lived, Session, SessionError, Wish, sent};
 use dromon_relay::wire::WireError;
 
+use crate::beside::Beside;
 use crate::unit::{Events, Form, Transaction};
 
 const READ_MAX: usize = 256 << 10;
@@ -138,6 +139,8 @@ impl Link {
 pub struct Told {
     /// That it is a node of a cluster, and which.
     pub(crate) of_cluster: String,
+    /// That the target's own threads may follow it.
+    of_threads: String,
 }
 
 /// Pulls until it is told to end.
@@ -158,6 +161,8 @@ pub struct Puller {
     passed: bool,
     /// Number of the server that all is for.
     target: Option<u32>,
+    /// What else may apply there, and whether something is left out here.
+    beside: (Beside, bool),
     /// Where the channel begins, if nothing of any source is applied yet.
     begins: Option<Position>,
     /// What was said of the source, over all sessions.
@@ -192,6 +197,7 @@ impl Puller {
             started: None,
             passed: false,
             target: None,
+            beside: (Beside::default(), false),
             begins: None,
             told: Arc::default(),
             followed: String::new(),
@@ -203,6 +209,16 @@ impl Puller {
     pub fn for_target(self, server: u32) -> Puller {
         Puller {
             target: Some(server),
+            ..self
+        }
+    }
+
+    /// With what else applies to the target, which must not be from the same source. `filters`: something is
+    /// left out here.
+    #[must_use]
+    pub(crate) fn beside(self, beside: Beside, filters: bool) -> Puller {
+        Puller {
+            beside: (beside, filters),
             ..self
         }
     }
@@ -329,10 +345,16 @@ impl Puller {
             self.log.say(Level::Note, &text);
             self.followed = text;
         }
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let (beside, filters) = &self.beside;
+        let is = (address.as_str(), primary.server_id);
+        if let Some(why) = beside.refuses(is, *filters, &mut told.of_threads, &self.log) {
+            return Err(PullError::Never(why));
+        }
         if let Some(node) = primary.node {
-            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
             node.warn(address, &mut told.of_cluster, &self.log);
         }
+        drop(told);
         self.link.connected.store(true, Ordering::Release);
         self.link.connections.fetch_add(1, Ordering::Relaxed);
         self.lived.asked = true;

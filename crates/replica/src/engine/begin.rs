@@ -19,6 +19,7 @@ use super::worker::Worker;
 use super::xa::Phases;
 use super::{ANOTHER, Difference, End, Progress, Settings, Shared};
 use super::{cases, close, gtids, guarded, monitor};
+use crate::beside::Beside;
 use crate::catalog::Known;
 use crate::client::{Client, ClientError};
 use crate::source::{Link, Puller};
@@ -111,6 +112,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         true => Some(gtids::logged(control)?),
         false => None,
     };
+    let beside = Beside::ask(control)?;
     let facts = Facts::read(&mut server)?;
     let control = &mut server.control;
     let known = Known::read(control)?;
@@ -141,6 +143,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         channel: &channel,
         shared: &shared,
         facts: &facts,
+        beside,
     };
     let threads = crew.threads(&mut server, stand.epoch, in_doubt)?;
     let binlog = server.logs && settings.binlog;
@@ -291,6 +294,7 @@ struct Crew<'s> {
     channel: &'s Channel,
     shared: &'s Arc<Shared>,
     facts: &'s Facts,
+    beside: Beside,
 }
 
 /// What has a connection of its own. Readers connect when they are wanted.
@@ -390,6 +394,7 @@ impl Crew<'_> {
             log.clone(),
         )
         .for_target(begun.own)
+        .beside(self.beside.clone(), !settings.filter.is_empty())
         .beginning(begun.stand.begins(&settings.start))
         .having_told(Arc::clone(&progress.told_of_source));
         let over = AtomicBool::new(false);

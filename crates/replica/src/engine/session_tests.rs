@@ -202,6 +202,52 @@ fn a_source_that_is_a_node_of_a_cluster() {
     std::fs::remove_file(&dir).expect("there");
 }
 
+/// What the target's own threads apply is not applied beside them.
+#[test]
+fn the_targets_own_threads() {
+    const COLUMNS: [&str; 5] = [
+        "Connection_name",
+        "Master_Host",
+        "Master_Port",
+        "Slave_SQL_Running",
+        "Master_Server_Id",
+    ];
+    for (applies, says) in [
+        ("Yes", "STOP SLAVE 'a' there"),
+        ("No", "start with the server"),
+    ] {
+        let target = Fake::new(move |text| match text {
+            "SHOW ALL SLAVES STATUS" => {
+                let row = ["a", "elsewhere", "3306", applies, "1"].map(str::to_owned);
+                Some(Reply::Named(&COLUMNS, vec![row.to_vec()]))
+            }
+            text => serves(text),
+        });
+        let source = sends(vec![started(0)]);
+        let settings = Settings {
+            source: crate::source::Source {
+                address: source.account().address,
+                ..settings(&target, &[]).source
+            },
+            ..settings(&target, &[])
+        };
+        let path = format!("dromon-threads-{applies}-{}", std::process::id());
+        let path = std::env::temp_dir().join(path);
+        let _ = std::fs::remove_file(&path);
+        let running = Running::saying(settings, Log::file(&path).expect("writable"));
+        if applies == "Yes" {
+            let end = running.end();
+            let refused = matches!(&end, End::Fatal(why) if why.contains(says));
+            assert!(refused, "{end:?}");
+        } else {
+            let said = || std::fs::read_to_string(&path).expect("readable");
+            running.until(|| said().contains(says));
+            running.told_to_end();
+        }
+        std::fs::remove_file(&path).expect("there");
+    }
+}
+
 /// Connections of one session that a balancer has led to several servers.
 #[test]
 fn a_session_is_to_one_server() {

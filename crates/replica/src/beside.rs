@@ -1,0 +1,232 @@
+//! What applies to the target beside this replica: the target's own replica threads.
+
+use std::collections::BTreeMap;
+
+use dromon_relay::log::{Level, Log};
+
+use crate::client::{Client, ClientError};
+
+const ASKED: &str = "SHOW ALL SLAVES STATUS";
+const SKIPPED: &str = "SHOW GLOBAL VARIABLES LIKE 'skip_slave_start'";
+
+/// What the server's own threads may leave out.
+const FILTERS: [&str; 9] = [
+    "Replicate_Do_DB",
+    "Replicate_Ignore_DB",
+    "Replicate_Do_Table",
+    "Replicate_Ignore_Table",
+    "Replicate_Wild_Do_Table",
+    "Replicate_Wild_Ignore_Table",
+    "Replicate_Do_Domain_Ids",
+    "Replicate_Ignore_Domain_Ids",
+    "Replicate_Ignore_Server_Ids",
+];
+
+/// A connection of the target's own threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Connection {
+    name: String,
+    /// Whom they follow, as `host:port`, and its number if they know it.
+    master: String,
+    server: Option<u32>,
+    applies: bool,
+    filters: bool,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Beside {
+    connections: Vec<Connection>,
+    /// The server says that it does not start them by itself.
+    stay_stopped: bool,
+}
+
+impl Beside {
+    /// Asks the target. Who may not know has nothing beside it.
+    pub(crate) fn ask(client: &mut Client) -> Result<Beside, ClientError> {
+        let rows = match client.named(ASKED) {
+            Err(error) if error.code().is_some() => return Ok(Beside::default()),
+            rows => rows?,
+        };
+        let connections: Vec<Connection> = rows.iter().map(Connection::of).collect();
+        if connections.is_empty() {
+            return Ok(Beside::default());
+        }
+        let skipped = client.named(SKIPPED)?;
+        let value = skipped.first().and_then(|row| row.get("Value"));
+        Ok(Beside {
+            connections,
+            stay_stopped: value.is_some_and(|value| value.eq_ignore_ascii_case("ON")),
+        })
+    }
+
+    /// Why the source with this address and number is not to be followed: they apply from it, too. `filters`:
+    /// this replica leaves something out. `warned`: what was said last, of what is no reason.
+    pub(crate) fn refuses(
+        &self,
+        (address, server): (&str, u32),
+        filters: bool,
+        warned: &mut String,
+        log: &Log,
+    ) -> Option<String> {
+        let same = |found: &&Connection| {
+            found.master.eq_ignore_ascii_case(address) || found.server == Some(server)
+        };
+        let mut all = self.connections.iter().filter(same);
+        let found = all.clone().find(|found| found.applies).or(all.next())?;
+        let Connection { name, master, .. } = found;
+        let to_do = format!(
+            "set skip_slave_start in the target's my.cnf, or RESET SLAVE '{name}' ALL there (note what it follows before)"
+        );
+        let text = match (found.applies, filters || found.filters) {
+            (true, false) => {
+                return Some(format!(
+                    "the target's own replica threads (connection '{name}', from {master}) apply from {address} (server id {server}), too: \
+                     one of both would do everything once more, and put old values back. Nothing was applied by this session. STOP SLAVE \
+                     '{name}' there; and {to_do}, as else they start again with the server"
+                ));
+            }
+            (true, true) => format!(
+                "The target's own replica threads (connection '{name}', from {master}) apply from {address}, too, and something is left out \
+                 there or here. What both apply is done twice, and old values are put back: see that nothing is for both."
+            ),
+            (false, _) if self.stay_stopped => return None,
+            (false, _) => format!(
+                "The target's own replica threads (connection '{name}', from {master}) are set to follow {address}, too. They are stopped, \
+                 but start with the server, apply what is applied here already and put old values back, unless skip_slave_start is in its \
+                 my.cnf, which it does not tell. If it is not: {to_do}."
+            ),
+        };
+        if *warned != text {
+            log.say(Level::Warning, &text);
+            *warned = text;
+        }
+        None
+    }
+}
+
+impl Connection {
+    fn of(row: &BTreeMap<String, String>) -> Connection {
+        let cell = |name: &str| row.get(name).map_or("", String::as_str);
+        let server = cell("Master_Server_Id").parse().ok();
+        Connection {
+            name: cell("Connection_name").to_owned(),
+            master: format!("{}:{}", cell("Master_Host"), cell("Master_Port")),
+            // 0 until they have reached it.
+            server: server.filter(|server| *server != 0),
+            applies: cell("Slave_SQL_Running") == "Yes",
+            filters: FILTERS.iter().any(|name| !cell(name).is_empty()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_target::{Fake, Reply, cell};
+
+    const COLUMNS: [&str; 6] = [
+        "Connection_name",
+        "Master_Host",
+        "Master_Port",
+        "Slave_SQL_Running",
+        "Replicate_Do_DB",
+        "Master_Server_Id",
+    ];
+
+    fn found(rows: &[[&str; 6]], skipped: Option<&'static str>, filters: bool) -> (bool, String) {
+        let rows = rows.iter().map(|row| row.map(str::to_owned).to_vec());
+        let rows: Vec<Vec<String>> = rows.collect();
+        let fake = Fake::new(move |text| match text {
+            ASKED => Some(Reply::Named(&COLUMNS, rows.clone())),
+            SKIPPED => Some(skipped.map_or(Reply::Nothing, |value| {
+                let row = ["skip_slave_start", value].map(str::to_owned).to_vec();
+                Reply::Named(&["Variable_name", "Value"], vec![row])
+            })),
+            _ => None,
+        });
+        let mut client = Client::connect(&fake.account()).expect("a target");
+        let beside = Beside::ask(&mut client).expect("answers");
+        let mut warned = String::new();
+        let source = ("db1:3306", 7);
+        let why = beside.refuses(source, filters, &mut warned, &Log::terminal());
+        (why.is_some(), why.unwrap_or(warned))
+    }
+
+    /// They would apply once more what this replica has applied.
+    #[test]
+    fn own_threads_of_the_target() {
+        let nothing = (false, String::new());
+        for (row, skipped, filters, refused, says) in [
+            (
+                ["", "db1", "3306", "Yes", "", "0"],
+                None,
+                false,
+                true,
+                "connection ''",
+            ),
+            (
+                ["a", "10.0.0.1", "3306", "Yes", "", "7"],
+                None,
+                false,
+                true,
+                "STOP SLAVE 'a'",
+            ),
+            // Other parts of the same.
+            (
+                ["", "db1", "3306", "Yes", "shop", "7"],
+                None,
+                false,
+                false,
+                "nothing is for both",
+            ),
+            (
+                ["", "db1", "3306", "Yes", "", "7"],
+                None,
+                true,
+                false,
+                "nothing is for both",
+            ),
+            (
+                ["", "db1", "3306", "No", "", "0"],
+                None,
+                false,
+                false,
+                "skip_slave_start",
+            ),
+            (
+                ["", "db1", "3306", "No", "", "0"],
+                Some("OFF"),
+                false,
+                false,
+                "skip_slave_start",
+            ),
+        ] {
+            let (is, text) = found(&[row], skipped, filters);
+            assert_eq!(is, refused, "{row:?}: {text}");
+            assert!(text.contains(says), "{row:?}: {text}");
+        }
+        // Another source, and what stays stopped.
+        let other = ["", "db2", "3306", "Yes", "", "8"];
+        assert_eq!(found(&[other], None, false), nothing);
+        let stopped = ["", "db1", "3306", "No", "", "7"];
+        assert_eq!(found(&[stopped], Some("ON"), false), nothing);
+        assert_eq!(found(&[], None, false), nothing);
+        // One that applies counts before one that does not.
+        let applies = ["b", "10.0.0.1", "3306", "Yes", "", "7"];
+        assert!(found(&[stopped, applies], None, false).0);
+        // Who may not ask is not kept from anything.
+        let fake = Fake::new(|text| (text == ASKED).then_some(Reply::Fail(1227)));
+        let mut client = Client::connect(&fake.account()).expect("a target");
+        let beside = Beside::ask(&mut client).expect("no reason");
+        assert_eq!(beside, Beside::default());
+        client.query(b"DO 1").expect("it goes on");
+        // Nor is another statement's answer one with names.
+        let fake = Fake::new(|_| Some(cell("1")));
+        let mut client = Client::connect(&fake.account()).expect("a target");
+        assert_eq!(
+            client.one("SELECT 1").expect("answers").as_deref(),
+            Some("1")
+        );
+    }
+}
