@@ -422,6 +422,8 @@ impl Racer {
                     format!("target=127.0.0.1:{}", bench.ports.target),
                     format!("target_user={user}"),
                     format!("target_password={password}"),
+                    // The target is a copy from before the primary's first binlog.
+                    "start=beginning".into(),
                     format!("mode={}", how.mode),
                     format!(
                         "merge={}",

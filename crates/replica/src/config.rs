@@ -111,8 +111,8 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     ),
     (
         "start",
-        "GTID position to begin behind, if the channel is new",
-        "(the beginning)",
+        "GTID position to begin behind, if the channel is new; or beginning",
+        "(the beginning, of a target that is empty)",
     ),
     (
         "mode",
@@ -248,6 +248,13 @@ impl Config {
             .and_then(|port| u16::try_from(port).ok())
             .or(own_port)
             .unwrap_or_default();
+        let start = given.parsed("start", |text| match text {
+            "beginning" => Ok(None),
+            text => text
+                .parse::<Position>()
+                .map(Some)
+                .map_err(|e| format!("{e}. It is a GTID position, or beginning")),
+        })?;
         let settings = Settings {
             source: Source {
                 address,
@@ -279,11 +286,8 @@ impl Config {
                 patience: Duration::from_secs(10),
             },
             channel,
-            start: given
-                .parsed("start", |text| {
-                    text.parse::<Position>().map_err(|e| e.to_string())
-                })?
-                .unwrap_or_default(),
+            beginning: start == Some(None),
+            start: start.flatten().unwrap_or_default(),
             mode: given
                 .parsed("mode", |text| {
                     text.parse::<Mode>().map_err(|e| e.to_string())

@@ -88,6 +88,13 @@ const PREPARED_TABLE: &str = "CREATE TABLE IF NOT EXISTS dromon_replica.prepared
     PRIMARY KEY (channel, xid, part)\
     ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4";
 
+/// A table that is neither the server's nor a replica's.
+const TABLES: &str = "SELECT CONCAT(TABLE_SCHEMA,'.',TABLE_NAME) FROM information_schema.TABLES \
+    WHERE TABLE_SCHEMA NOT IN ('mysql','sys','information_schema','performance_schema','dromon_replica') LIMIT 1";
+
+const NO_DATABASE: u16 = 1049;
+const NO_TABLE: u16 = 1146;
+
 const HAS_PREPARED: &str = "SELECT 1 FROM information_schema.TABLES \
     WHERE TABLE_SCHEMA='dromon_replica' AND TABLE_NAME='prepared'";
 
@@ -605,6 +612,14 @@ impl Channel {
         put_text(out, xid.as_bytes(), 0);
     }
 
+    /// Whether the channel has no row yet.
+    pub fn is_new(&self, client: &mut Client) -> Result<bool, ClientError> {
+        match self.epoch(client) {
+            Err(error) if matches!(error.code(), Some(NO_TABLE | NO_DATABASE)) => Ok(true),
+            epoch => Ok(epoch?.is_none()),
+        }
+    }
+
     /// The newest epoch.
     pub fn epoch(&self, client: &mut Client) -> Result<Option<u64>, ClientError> {
         self.epoch_by(client, "")
@@ -706,6 +721,18 @@ impl Channel {
             self.row()
         ))
     }
+}
+
+/// What there is on a target, so that a source's oldest transactions are not to be applied to it; `None`:
+/// nothing.
+pub fn has_data(client: &mut Client) -> Result<Option<String>, ClientError> {
+    let position = client.one("SELECT @@GLOBAL.gtid_slave_pos")?;
+    let position = position.filter(|position| !position.is_empty());
+    let table = client.one(TABLES)?;
+    let position = position.map(|position| format!("gtid_slave_pos is {position}"));
+    let table = table.map(|table| format!("it has the table {table}"));
+    let found: Vec<String> = position.into_iter().chain(table).collect();
+    Ok((!found.is_empty()).then(|| found.join(", and ")))
 }
 
 fn parsed<T: FromStr>(text: &str) -> Result<T, StandError>

@@ -23,7 +23,7 @@ use crate::beside::Beside;
 use crate::catalog::Known;
 use crate::client::{Client, ClientError};
 use crate::source::{Link, Puller};
-use crate::target::{Channel, ONCE, Place, ROWS, Stand, StandError};
+use crate::target::{Channel, ONCE, Place, ROWS, Stand, StandError, has_data};
 use crate::unit_size;
 
 /// Transactions in the channel between puller and planner.
@@ -183,6 +183,9 @@ fn take_over(
     {
         return Err(NotBegun::fatal(ANOTHER));
     }
+    if let Some(why) = lacks_start(control, channel, settings)? {
+        return Err(NotBegun::fatal(why));
+    }
     // Told to end, it must not wait for long for the lock of a commit that is under way.
     control.query(b"SET SESSION innodb_lock_wait_timeout=5")?;
     if !server.gtids {
@@ -205,6 +208,28 @@ fn take_over(
         true => Ok(stand),
         false => Err(NotBegun::another()),
     }
+}
+
+/// Why a channel cannot begin with the oldest that the source has: that would come to a copy of what the source
+/// has made of it since.
+fn lacks_start(
+    control: &mut Client,
+    channel: &Channel,
+    settings: &Settings,
+) -> Result<Option<String>, ClientError> {
+    if settings.beginning || !settings.start.is_empty() || !channel.is_new(control)? {
+        return Ok(None);
+    }
+    let found = has_data(control)?;
+    Ok(found.map(|found| {
+        format!(
+            "The channel {} is new, start is empty, and the target is not: {found}. All since the source's oldest binlog would be applied to \
+             what is there. Nothing was applied. Set start to the GTID position of the copy of the source's data that the target has \
+             (gtid_slave_pos, if its own threads followed the source up to there); or start = beginning, if what is there is not \
+             the source's.",
+            settings.channel
+        )
+    }))
 }
 
 fn say_begun(server: &Server, stand: &Stand, settings: &Settings, log: &Log) {
@@ -557,6 +582,60 @@ mod tests {
         let end = session(&settings, &Log::terminal(), &progress);
         assert_eq!(end, End::Fatal(ANOTHER.into()));
         assert!(!fake.said().iter().any(|text| text.contains("epoch + 1")));
+    }
+
+    /// What the source did long ago is not done to a copy of what it has now.
+    #[test]
+    fn a_new_channel_says_where_it_begins() {
+        for (position, table, row, lines, refused) in [
+            (
+                "0-1-7",
+                None,
+                None,
+                &[][..],
+                Some("gtid_slave_pos is 0-1-7. "),
+            ),
+            (
+                "",
+                Some("shop.stock"),
+                None,
+                &[],
+                Some("it has the table shop.stock. "),
+            ),
+            (
+                "0-1-7",
+                Some("a.b"),
+                None,
+                &[],
+                Some("is 0-1-7, and it has the table a.b. "),
+            ),
+            ("", None, None, &[], None),
+            ("0-1-7", Some("a.b"), None, &["start = 0-1-7"], None),
+            ("0-1-7", Some("a.b"), None, &["start = beginning"], None),
+            ("0-1-7", Some("a.b"), Some("3"), &[], None),
+        ] {
+            let fake = Fake::new(move |text| match text {
+                "SELECT @@GLOBAL.gtid_slave_pos" => Some(cell(position)),
+                _ if text.contains("NOT IN ('mysql'") => Some(table.map_or(Reply::Nothing, cell)),
+                _ if text.starts_with("SELECT epoch FROM") => match row {
+                    Some(row) => Some(cell(row)),
+                    None if table.is_some() => Some(Reply::Fail(1146)),
+                    None => Some(Reply::Nothing),
+                },
+                _ => None,
+            });
+            let end = fake_session(&fake, lines);
+            let why = match &end {
+                End::Fatal(why) if why.contains("start is empty") => Some(why),
+                _ => None,
+            };
+            assert_eq!(why.is_some(), refused.is_some(), "{end:?}");
+            let made = fake.said().iter().any(|text| text.starts_with("CREATE"));
+            match (why, refused) {
+                (Some(why), Some(says)) => assert!(why.contains(says) && !made, "{why}"),
+                _ => assert!(fake.said().iter().any(|text| text == "BEGIN"), "it begins"),
+            }
+        }
     }
 
     /// What a node does not log the other nodes do not get.

@@ -79,6 +79,8 @@ pub struct Settings {
     pub channel: String,
     /// Where a channel begins that is not there yet.
     pub start: Position,
+    /// With the oldest that the source has, whatever is there.
+    pub beginning: bool,
     /// What runs side by side.
     pub mode: Mode,
     /// Connections that apply.

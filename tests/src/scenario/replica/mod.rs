@@ -149,6 +149,8 @@ impl Replica {
             format!("target=127.0.0.1:{target}"),
             format!("target_user={USER}"),
             format!("target_password={PASSWORD}"),
+            // Whatever the target has, no source here has lost its beginning. A later `start` counts.
+            "start=beginning".to_owned(),
             format!("status={}", base.join("replica.json").display()),
             format!("log={}", log.display()),
         ];
