@@ -195,7 +195,34 @@ fn handed_over(case: &mut Case) -> anyhow::Result<()> {
     let load = Load::start(&primary, 2);
     target.follow(primary.port)?;
     thread::sleep(Duration::from_secs(1));
-    target.run(&["STOP SLAVE"])?;
+    // Not beside them, as after a restart of the target that starts them again.
+    let mut beside = Replica::new(&dir, primary.port, target.port, &["channel=beside"])?;
+    beside.start(&[])?;
+    let mut ended = None;
+    becomes(
+        "the end of a replica beside the server's own threads",
+        || {
+            ended = beside.process.ended()?;
+            Ok(ended.is_some())
+        },
+    )?;
+    let said = beside.said()?;
+    ensure!(
+        ended.is_some_and(|status| !status.success()) && said.contains("own replica threads"),
+        "{said}"
+    );
+    target.run(&[
+        "STOP SLAVE",
+        "DELETE FROM dromon_replica.position WHERE channel = 'beside'",
+    ])?;
+    // Nor from the source's oldest transaction on.
+    let mut without = Replica::new(&dir, primary.port, target.port, &["start="])?;
+    ensure!(!without.finish(&[])?, "{}", without.log.display());
+    let said = without.said()?;
+    ensure!(
+        said.contains("start is empty") && said.contains("gtid_slave_pos is 0-1-"),
+        "{said}"
+    );
     let start: String = target.one("SELECT CONCAT('start=', @@GLOBAL.gtid_slave_pos)")?;
     ensure!(start.starts_with("start=0-1-"), "{start}");
     let settings = ["commit_order=group", "merge=1", "threads=8", &start];
