@@ -15,6 +15,9 @@ use super::{AskError, Node, Phase, lock};
 use crate::cluster::Member;
 use crate::messages::{Answer, Control, Request, decode, encode, kind};
 
+mod who;
+use who::{are_two, before, by_votes, by_weight, serves};
+
 /// How long one member may take to say whether it is there: with encryption and the secret it takes
 /// six round trips, and a lost packet a second more.
 const ASK: Duration = Duration::from_secs(3);
@@ -170,58 +173,10 @@ impl Probed {
     }
 }
 
-/// Those of `reached` that come before a node of this `id` whose log ends with `own`.
-fn before(own: LogId, id: RaftId, reached: &[Reached]) -> Vec<&Reached> {
-    let before = reached.iter().filter(|r| (r.last, r.id) > (own, id));
-    before.collect()
-}
-
 /// Who of those `reached` has the most of the log, if that is more than `ours`.
 pub(super) fn ahead_of(ours: LogId, reached: &[Reached]) -> Option<&Reached> {
     let most = reached.iter().max_by_key(|r| r.last)?;
     (most.last > ours).then_some(most)
-}
-
-/// Whether those who are here may go on, with so many of all votes in each configuration; by their weight, if not
-/// by `ignore_sb`.
-fn by_votes(configs: &[(usize, usize)], ignore_sb: bool) -> Result<(), Refused> {
-    // Exactly half: nobody else can have a majority.
-    if let Some((here, all)) = configs.iter().find(|(here, all)| 2 * here < *all) {
-        return Err(format!("only {here} of {all} members that vote are here").into());
-    }
-    if configs.iter().all(|(here, all)| 2 * here > *all) {
-        return Err(Refused {
-            why: "a majority of the votes is here: it elects a leader as soon as its disks and links allow".into(),
-            leads_on: true,
-        });
-    }
-    // Who is left behind in this half votes until he has noticed, and could make a majority of the other half.
-    let other = configs.iter().find(|config| **config != (1, 2));
-    match other.filter(|_| !ignore_sb) {
-        None => Ok(()),
-        Some((here, all)) => Err(format!(
-            "{here} of {all} members that vote are here, and by pc.weight only one of two goes on. If the others are down \
-             and stay so, SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on one of these makes these primary"
-        )
-        .into()),
-    }
-}
-
-/// Those of the `members` who are here, if they are heavier than all others together: those whose logs this
-/// one does not name yet, too.
-fn by_weight(
-    members: &[Member],
-    is_here: impl Fn(&Member) -> bool,
-) -> Result<BTreeSet<Uuid>, Refused> {
-    let (here, gone): (Vec<&Member>, Vec<&Member>) = members.iter().partition(|m| is_here(m));
-    let [weight, rest] = [&here, &gone].map(|some| -> u64 {
-        let weights = some.iter().map(|m| u64::from(m.weight));
-        weights.sum()
-    });
-    match weight > rest {
-        true => Ok(here.iter().map(|m| m.uuid).collect()),
-        false => Err(format!("weight {weight} of {} is here", weight + rest).into()),
-    }
 }
 
 /// Why nothing is forced while a member may be there that failed to answer with `error`.
@@ -296,10 +251,7 @@ impl Node {
 
     /// Whether this node and one other have the votes.
     fn two_vote(&self) -> bool {
-        self.order().is_some_and(|order| {
-            let status = order.status();
-            status.members.voters().len() == 2 && status.members.is_voter(status.id)
-        })
+        self.order().is_some_and(|order| are_two(&order.status()))
     }
 
     /// Whether another one alone votes: then half of the votes are never here.
@@ -389,14 +341,15 @@ impl Node {
         let reached = probed.reached;
         if forced == Forced::Lost {
             self.allowed(&order, &status, &reached)?;
-            if let Some(r) = before(own, status.id, &reached).first() {
+            if let Some(r) = self.goes_first(&status, &reached) {
                 return Err(Refused {
                     why: format!("{} does it; this node joins it", r.addr),
                     leads_on: true,
                 });
             }
+        } else {
+            self.wait_turn(own, status.id, &reached, forced)?;
         }
-        self.wait_turn(own, status.id, &reached, forced)?;
         let others = self.others();
         let attempt = self.going_alone.begin(status.term, others.clone());
         let attempt = attempt.ok_or(STILL_GOING)?;
@@ -465,13 +418,7 @@ impl Node {
                 r.addr,
                 named(r.last),
                 named(own),
-                match self.knows_as_witness(&r.addr) {
-                    true =>
-                        "It is a witness: stop its service and start it by hand with --force-primary, as the user that its service \
-                         has (what root writes the service cannot read); this node joins it by itself. When this node is Synced, \
-                         end it there and start the service again",
-                    false => "Set it there",
-                }
+                self.where_more_is(r),
             );
             return Err(Refused {
                 why,
@@ -499,6 +446,26 @@ impl Node {
         Ok(())
     }
 
+    /// What to do where `r` has more of the log.
+    fn where_more_is(&self, r: &Reached) -> &'static str {
+        if self.knows_as_witness(&r.addr) {
+            return "It is a witness: stop its service and start it by hand with --force-primary, as the user that its service \
+                    has (what root writes the service cannot read); this node joins it by itself. When this node is Synced, \
+                    end it there and start the service again";
+        }
+        let shared = self.shared();
+        let mut members = shared.view.iter().flat_map(|v| &v.members);
+        // It may be complete by what it has more.
+        match members.any(|m| m.raft_id == r.id && !m.complete) {
+            true => {
+                "Set it there, if that server takes clients. As far as this node knows it waits for its data, and then it \
+                 cannot go on itself: start the members that had the votes, or, if what only its log has is to be given up, \
+                 stop that server and set this here again"
+            }
+            false => "Set it there",
+        }
+    }
+
     /// Gives those that come before this node time to go on alone, as they may have been told, too.
     fn wait_turn(
         &self,
@@ -507,7 +474,7 @@ impl Node {
         reached: &[Reached],
         forced: Forced,
     ) -> Result<(), Refused> {
-        let before = before(own, id, reached);
+        let before: Vec<&Reached> = before(own, id, reached).collect();
         let ids: BTreeSet<RaftId> = before.iter().map(|r| r.id).collect();
         let until = Instant::now() + ids.iter().map(|_| TURN).sum::<Duration>();
         let cluster = self.shared().cluster.clone();
@@ -517,6 +484,18 @@ impl Node {
             self.look_at(own, &self.probe(&cluster, members), forced)?;
         }
         Ok(())
+    }
+
+    /// Who of those `reached` goes on by its options before this node does. Should one go on that is not counted here,
+    /// as it is complete since then, it is heard of like one that is told to.
+    fn goes_first<'a>(&self, status: &OrderStatus, reached: &'a [Reached]) -> Option<&'a Reached> {
+        let settings = self.settings();
+        let by_votes = !settings.ignore_quorum && !settings.ignore_sb;
+        let shared = self.shared();
+        let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
+        let may =
+            |r: &&Reached| serves(members, r.id) && (!by_votes || status.members.is_voter(r.id));
+        before(status.last, status.id, reached).find(may)
     }
 
     /// Asks those that were `reached` once more, as asking those that are silent took time.
@@ -556,17 +535,20 @@ impl Node {
         if settings.ignore_sb {
             return Ok(());
         }
+        if !are_two(status) {
+            return Err("by pc.weight only one of two that vote goes on".into());
+        }
         // Before the view, which has all up to there.
         let delivered = lock(&self.delivered).index;
-        let here = {
+        let own = {
             let shared = self.shared();
             let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
+            let votes = |m: &Member| status.members.is_voter(m.raft_id);
             let is_reached = |m: &Member| reached.iter().any(|r| r.addr == m.addr);
-            by_weight(members, |m| m.uuid == shared.uuid || is_reached(m))?
+            by_weight(members, shared.uuid, votes, is_reached)?;
+            shared.uuid
         };
-        let unknown = self.weighs_behind(order, delivered, status.last.index, |uuid| {
-            here.contains(uuid)
-        });
+        let unknown = self.weighs_behind(order, delivered, status.last.index, |uuid| *uuid == own);
         unknown.map_or(Ok(()), |why| {
             Err(Refused {
                 why,
@@ -674,8 +656,6 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::MemberState;
-    use crate::cluster::tests::member;
 
     fn at(term: u64, leader: u64, index: u64) -> LogId {
         LogId {
@@ -683,42 +663,6 @@ mod tests {
             leader,
             index,
         }
-    }
-
-    #[test]
-    fn where_a_majority_is_or_others_vote_too_nobody_goes_on_by_weight() {
-        let waits =
-            |configs: &[_], ignore_sb| by_votes(configs, ignore_sb).err().map(|r| r.leads_on);
-        for ignore_sb in [true, false] {
-            assert_eq!(waits(&[(1, 2)], ignore_sb), None);
-            // A slow election, however the weights are.
-            assert_eq!(waits(&[(2, 3)], ignore_sb), Some(true));
-            assert_eq!(waits(&[(2, 2), (2, 3)], ignore_sb), Some(true));
-            assert_eq!(waits(&[(1, 3)], ignore_sb), Some(false));
-            assert_eq!(waits(&[(1, 2), (1, 3)], ignore_sb), Some(false));
-        }
-        for config in [&[(2, 4)][..], &[(1, 2), (2, 3)], &[(2, 3), (2, 4)]] {
-            assert_eq!(waits(config, true), None);
-            assert_eq!(waits(config, false), Some(false));
-        }
-    }
-
-    #[test]
-    fn all_members_weigh_whether_or_not_this_log_names_them() {
-        let mut all: Vec<Member> = (1..=3u8)
-            .map(|n| member(n, &format!("n{n}"), MemberState::Synced))
-            .collect();
-        let here = |all: &[Member], n: u8| {
-            let here = by_weight(all, |m| m.uuid == Uuid([n; 16]));
-            here.map_err(|refused| refused.why)
-        };
-        all[0].weight = 2;
-        assert_eq!(here(&all[..2], 1), Ok(BTreeSet::from([Uuid([1; 16])])));
-        let less = "weight 1 of 3 is here".to_owned();
-        assert_eq!(here(&all[..2], 2), Err(less));
-        // One has joined.
-        let less = "weight 2 of 4 is here".to_owned();
-        assert_eq!(here(&all, 1), Err(less));
     }
 
     #[test]
@@ -760,26 +704,6 @@ mod tests {
         assert_eq!(asked(log, &[(2, "c")]), swapped);
         // Where the log has another one this node is itself.
         assert_eq!(asked(&[(2, "a"), (3, "c")], &[]), said(&[(3, "c")]));
-    }
-
-    #[test]
-    fn of_those_with_the_same_log_the_highest_id_goes_first() {
-        let reached = |id| Reached {
-            addr: format!("n{id}"),
-            id,
-            primary: false,
-            last: at(5, 1, 90),
-            history: Uuid::NIL,
-            leader: None,
-        };
-        let all = [1, 3, 2].map(reached);
-        let first = |id| -> Vec<_> {
-            let before = before(at(5, 1, 90), id, &all);
-            before.iter().map(|r| r.id).collect()
-        };
-        assert!(first(3).is_empty());
-        assert_eq!((first(2), first(1)), (vec![3], vec![3, 2]));
-        assert!(before(at(5, 1, 91), 0, &all).is_empty(), "it has more");
     }
 
     #[test]

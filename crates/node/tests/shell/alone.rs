@@ -7,7 +7,9 @@ use dromon_node::{AskError, Phase};
 use dromon_order::logstore::LogStore;
 
 use crate::load::Load;
-use crate::net::Unheard;
+use crate::membership::begin_join;
+use crate::net::{Unheard, lock};
+use crate::toy::holds::Point;
 use crate::toy::{Db, Disk, row};
 use crate::world::{World, run};
 
@@ -137,6 +139,87 @@ fn who_was_the_heavier_one_does_not_go_on_by_that() {
         world.synced(&one);
         world.settle();
     });
+}
+
+/// Those of the numbers `joiners` join, and wait for `donor`, which is amid its first copy.
+fn wait_for_copies(world: &World, donor: usize, at: Point, joiners: &[usize]) {
+    let gives = world.db(donor);
+    gives.holds.close(at);
+    for n in joiners {
+        begin_join(world, *n, &gives.name);
+    }
+    world.until("the donor is at work", || gives.holds.waiting(at) == 1);
+    for n in [1, 2] {
+        let db = world.db(n);
+        world.until("all are members", || db.size() == 2 + joiners.len());
+    }
+    world.voters(2);
+}
+
+/// It weighs so much that either would be the heavier one with it, and reaches both.
+#[test]
+fn by_one_without_a_vote_neither_of_two_goes_on() {
+    run(2, QUICK, LIMIT, |world| {
+        lock(&world.own_options).insert(3, "pc.weight=2");
+        wait_for_copies(world, 2, Point::DonorPaused, &[3]);
+        let two = [1, 2].map(|n| world.db(n));
+        for db in &two {
+            assert_eq!(db.stat("cluster_weight"), "4");
+        }
+        world.net.cut(&addrs(&[1]), &addrs(&[2]));
+        for db in &two {
+            world.until("it is non-primary", || {
+                db.node().phase() == Phase::NonPrimary
+            });
+        }
+        assert!(!world.report.said("forced recovery"));
+        for name in ["n1", "n2"] {
+            assert_eq!(
+                world
+                    .report
+                    .times(name, "here (weight 2) count for neither"),
+                1
+            );
+        }
+        world.net.heal();
+        for db in &two {
+            world.until("it is back", || db.node().phase() == Phase::Joined);
+        }
+        two[1].holds.open(Point::DonorPaused);
+        for db in world.members() {
+            world.synced(&db);
+        }
+        assert!(two[0].set(row(1), 1).is_committed());
+        world.settle();
+    });
+}
+
+/// They have all of the log, and an id of one or another is higher; but they never go on.
+#[test]
+fn who_goes_on_by_an_option_does_not_wait_for_those_that_take_a_copy() {
+    for option in ["pc.weight=2", "pc.ignore_sb=true"] {
+        run(2, QUICK, LIMIT, move |world| {
+            let [one, two] = [1, 2].map(|n| world.net.log_id(&World::addr(n)));
+            let (stays, dies) = if one < two { (1, 2) } else { (2, 1) };
+            wait_for_copies(world, dies, Point::DonorCopies, &[3, 4, 5]);
+            let one = world.db(stays);
+            let set = one.node().set_options(option);
+            set.expect("it is an option");
+            if world.leader(&one) != stays {
+                world.net.hand_over(&World::addr(dies), &one.addr);
+            }
+            world.until("it leads", || world.leader(&one) == stays);
+            world.crash(dies);
+            world.until("it goes on alone", || one.size() == 1);
+            assert_eq!(one.node().phase(), Phase::Joined);
+            assert!(one.set(row(1), 1).is_committed());
+            assert!(one.views().iter().all(|v| v.primary), "{:?}", one.views());
+            // Leaving takes long without a donor.
+            for n in [3, 4, 5] {
+                world.crash(n);
+            }
+        });
+    }
 }
 
 /// One of them would, and the other one could make a majority with the lighter half before it notices.
@@ -413,6 +496,52 @@ fn the_one_with_less_is_not_forced_while_one_with_more_is_there() {
         world.synced(&one);
         assert_eq!(one.read(row(5)), 7);
         world.settle();
+    });
+}
+
+/// It takes no clients, so nobody can give it the order.
+#[test]
+fn beside_one_that_waits_for_its_data_and_has_more_the_refusal_says_how_to_go_on() {
+    let slow = "evs.suspect_timeout=PT9S;evs.inactive_timeout=PT12S";
+    run(2, slow, LIMIT, |world| {
+        wait_for_copies(world, 2, Point::DonorCopies, &[3]);
+        let (one, two) = (world.db(1), world.db(2));
+        if world.leader(&one) != 2 {
+            world.net.hand_over(&one.addr, &two.addr);
+        }
+        world.until("the other one leads", || world.leader(&one) == 2);
+        let end = |n| world.copy_log(n).bounds().1;
+        // What is on its way would keep the next one back.
+        world.until("all have the same, and nothing comes", || {
+            let all = [1, 2, 3].map(end);
+            std::thread::sleep(Duration::from_millis(300));
+            all.iter().all(|e| *e == all[0]) && [1, 2, 3].map(end) == all
+        });
+        world.net.cut(&addrs(&[1]), &addrs(&[2, 3]));
+        let client = two.clone();
+        std::thread::spawn(move || client.set(row(1), 7));
+        world.until("only the joiner has it", || end(3) > end(1));
+        world.crash(2);
+        world.until("it is non-primary", || {
+            one.node().phase() == Phase::NonPrimary
+        });
+        world.net.heal();
+        let refused = one.node().set_options("pc.bootstrap=yes");
+        let why = refused.expect_err("the joiner has more");
+        for words in [
+            "10.0.0.3:4567 has more of the log",
+            "Set it there, if that server takes clients",
+            "start the members that had the votes",
+            "stop that server and set this here again",
+        ] {
+            assert!(why.contains(words), "{why}");
+        }
+        // What it says is the way.
+        world.crash(3);
+        let set = one.node().set_options("pc.bootstrap=yes");
+        set.expect("nobody else is there");
+        world.synced(&one);
+        assert!(one.set(row(1), 8).is_committed());
     });
 }
 
