@@ -287,7 +287,8 @@ pub enum Answer {
         leader: Option<String>,
         /// The history and the last seqno ordered.
         position: Position,
-        /// Every member's address.
+        /// Every member's address; none if its ordering engine has failed: before it is
+        /// started again its log neither votes nor elects.
         members: Vec<String>,
         /// The last entry in its log.
         last: LogId,

@@ -148,6 +148,8 @@ pub(super) struct Reached {
     pub primary: bool,
     /// The last entry of its log.
     pub last: LogId,
+    /// Its ordering engine has failed: its log neither votes nor goes on, and may have more all the same.
+    pub failed: bool,
     /// Of its database.
     pub history: Uuid,
     /// Who leads it, as far as it knows.
@@ -453,6 +455,10 @@ impl Node {
                     has (what root writes the service cannot read); this node joins it by itself. When this node is Synced, \
                     end it there and start the service again";
         }
+        if r.failed {
+            return "Its log has failed (a full disk, or one that is broken) and does not go on before that server is started \
+                    again: do that, or, if what only its log has is to be given up, stop it and set this here again";
+        }
         let shared = self.shared();
         let mut members = shared.view.iter().flat_map(|v| &v.members);
         // It may be complete by what it has more.
@@ -527,7 +533,8 @@ impl Node {
         if settings.ignore_quorum {
             return Ok(());
         }
-        let is_here = |id: &&RaftId| **id == status.id || reached.iter().any(|r| r.id == **id);
+        let votes_here = |id: RaftId| reached.iter().any(|r| r.id == id && !r.failed);
+        let is_here = |id: &&RaftId| **id == status.id || votes_here(**id);
         let configs: Vec<(usize, usize)> = (status.members.configs.iter())
             .map(|voters| (voters.iter().filter(is_here).count(), voters.len()))
             .collect();
@@ -600,12 +607,14 @@ impl Node {
                     last,
                     position,
                     leader,
+                    members,
                     ..
                 }) => probed.reached.push(Reached {
                     addr,
                     id,
                     primary,
                     last,
+                    failed: members.is_empty(),
                     history: position.history,
                     leader,
                 }),
@@ -713,6 +722,7 @@ mod tests {
             id: 1,
             primary: false,
             last,
+            failed: false,
             history: Uuid::NIL,
             leader: None,
         };

@@ -134,7 +134,10 @@ impl Node {
                 history: self.history(),
                 seqno: delivered,
             },
-            members: status.members.addrs.into_values().collect(),
+            members: match status.failed {
+                None => status.members.addrs.into_values().collect(),
+                Some(_) => Vec::new(),
+            },
             last: status.last,
         }
     }

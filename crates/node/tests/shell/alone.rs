@@ -499,6 +499,27 @@ fn the_one_with_less_is_not_forced_while_one_with_more_is_there() {
     });
 }
 
+/// Its server runs on, and answers; but its log votes no more.
+#[test]
+fn who_goes_on_by_an_option_does_so_beside_one_whose_log_has_failed() {
+    for option in ["pc.weight=2", "pc.ignore_sb=true"] {
+        run(2, QUICK, LIMIT, move |world| {
+            let (one, two) = (world.db(1), world.db(2));
+            let set = one.node().set_options(option);
+            set.expect("it is an option");
+            if world.leader(&one) != 1 {
+                world.net.hand_over(&two.addr, &one.addr);
+            }
+            world.until("it leads", || world.leader(&one) == 1);
+            world.net.fail_log(&two.addr);
+            assert!(one.set(row(1), 1).is_committed());
+            world.until("it goes on alone", || one.size() == 1);
+            assert!(one.views().iter().all(|v| v.primary), "{:?}", one.views());
+            assert!(world.report.said("this node's ordering engine failed"));
+        });
+    }
+}
+
 /// It takes no clients, so nobody can give it the order.
 #[test]
 fn beside_one_that_waits_for_its_data_and_has_more_the_refusal_says_how_to_go_on() {

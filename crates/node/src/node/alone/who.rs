@@ -17,7 +17,7 @@ pub(super) fn before(
     id: RaftId,
     reached: &[Reached],
 ) -> impl Iterator<Item = &Reached> {
-    let before = move |r: &&Reached| (r.last, r.id) > (own, id);
+    let before = move |r: &&Reached| !r.failed && (r.last, r.id) > (own, id);
     reached.iter().filter(before)
 }
 
@@ -165,10 +165,11 @@ mod tests {
             id,
             primary: false,
             last: at(5, 1, 90),
+            failed: id == 4,
             history: Uuid::NIL,
             leader: None,
         };
-        let all = [1, 3, 2].map(reached);
+        let all = [1, 3, 4, 2].map(reached);
         let first = |id| -> Vec<_> {
             let before = before(at(5, 1, 90), id, &all);
             before.map(|r| r.id).collect()
