@@ -22,8 +22,8 @@ use crate::store::{Kind, Place, View};
 
 /// Time for a replica that is asked, in all.
 const REPLICA_LIMIT: Duration = Duration::from_secs(1);
-/// Longest answer of it.
-const POSITION_MAX: usize = 64 << 10;
+/// Longest answer of it: positions of 1 MiB are taken from replicas, too.
+const POSITION_MAX: usize = 2 << 20;
 
 /// As whom replicas are asked what they have applied.
 #[derive(Clone, Debug)]
