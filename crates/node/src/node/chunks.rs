@@ -457,7 +457,7 @@ impl Node {
                     0 => "",
                     _ => ", but for those that change its tables: it inserts into or deletes from a unique index that \
                           is not the primary key, or changes rows of a table without any index, so they wait until it is \
-                          over (50 s at most)",
+                          over, or get error 1213 after 50 s; streams with fragments out get it at once",
                 }
             )),
             ChunkPart::Data(_) => {}

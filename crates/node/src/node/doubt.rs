@@ -67,6 +67,19 @@ impl Node {
                  here; its storage engine counts it as done. A full copy of another member settles that",
                 position.history
             ));
+        } else if left == Left::Unknown && passed {
+            self.warn(&format!(
+                "this node stopped while the members were asked about the statement (DDL) at {}:{through}, which failed here; its \
+                 storage engine counts it as done{}. A full copy of another member settles that",
+                position.history,
+                match exchanged {
+                    true => format!(
+                        " (the database's files are others than those that {MARKS_FILE} is about, so nobody can tell \
+                         whether these have its effect)"
+                    ),
+                    false => String::new(),
+                }
+            ));
         } else if left == Left::Unknown && exchanged {
             self.warn(&format!(
                 "the database's files are others than those that {MARKS_FILE} is about (restored, or copied from elsewhere), and \
@@ -76,12 +89,6 @@ impl Node {
                  remove {MARKS_FILE} in {}, and start it again",
                 position.history,
                 self.settings().base_dir.display()
-            ));
-        } else if left == Left::Unknown && passed {
-            self.warn(&format!(
-                "this node stopped while the members were asked about the statement (DDL) at {}:{through}, which failed here; its \
-                 storage engine counts it as done. A full copy of another member settles that",
-                position.history
             ));
         } else if left == Left::Unknown {
             self.warn(&format!(
@@ -289,7 +296,7 @@ impl Node {
                              here, and the"
                         }
                         (_, true) => {
-                            "the statement went that failed here: it counts as done, its effect is missing here (compare \
+                            "the statement went that failed here: it counts as done, its effect is missing here, or there in part (compare \
                              with those not reached before they join: if they have it, start this node from a copy of \
                              theirs instead), and the"
                         }

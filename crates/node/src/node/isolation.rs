@@ -146,13 +146,11 @@ impl Node {
                 match outcome {
                     Outcome::TrxFail => self.gates.cancel(seqno),
                     _ => {
-                        self.give_up(seqno);
                         self.runs_elsewhere(conn, seqno);
+                        self.give_up(seqno);
                     }
                 }
                 meta.position = Position::UNDEFINED;
-            } else if outcome == Outcome::NodeFail {
-                self.may_run_yet(conn);
             }
             return outcome;
         }
@@ -161,10 +159,11 @@ impl Node {
             .enter_apply(seqno, seqno - 1, &trx.waiter, false)
             .is_err()
         {
-            self.give_up(seqno);
             self.runs_elsewhere(conn, seqno);
+            self.give_up(seqno);
             meta.position = Position::UNDEFINED;
-            return Outcome::ConnFail;
+            // Of a lost connection the server would try again by itself, and run it twice.
+            return Outcome::NodeFail;
         }
         self.wait_none_goes();
         if !self.ddl_begins(seqno) {
@@ -178,7 +177,7 @@ impl Node {
 
     /// A client's statement was sent, and the node lost the others before they said where its place is. The server
     /// tells it of a lock wait (1205).
-    fn may_run_yet(&self, conn: u64) {
+    pub(super) fn may_run_yet(&self, conn: u64) {
         self.warn(&format!(
             "connection {conn}: its statement (DDL) was sent, and nobody can tell whether it takes its place: it may run on \
              all nodes yet, when a majority is back. The server tells its client error 1205, which is no lock wait. Look \
@@ -187,10 +186,19 @@ impl Node {
     }
 
     /// A client's statement has its place, and is not run here. The server tells it of a lock wait (1205).
-    fn runs_elsewhere(&self, conn: u64, seqno: Seqno) {
+    pub(super) fn runs_elsewhere(&self, conn: u64, seqno: Seqno) {
+        let where_else = match self.shared().nobody_else_has_data() {
+            true => {
+                "has its place, and is not run on this node, which has the data alone and ends: it comes from this node's log \
+                     at its next start"
+            }
+            false => {
+                "runs on the other nodes, and not on this one, which leaves: it has it when it is back"
+            }
+        };
         self.warn(&format!(
-            "connection {conn}: its statement (DDL) at seqno {seqno} runs on the other nodes, and not on this one, which leaves: \
-             it has it when it is back. The server tells its client error 1205, which is no lock wait. Do not run it again"
+            "connection {conn}: its statement (DDL) at seqno {seqno} {where_else}. The server tells its client error 1205, which \
+             is no lock wait. Do not run it again"
         ));
     }
 

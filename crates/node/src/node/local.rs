@@ -167,7 +167,14 @@ impl Node {
                     body.data.lacks("its file was spoilt".into());
                     return Outcome::SizeExceeded;
                 }
-                Some(Abandoned::Sent) if !self.take_back(tag) => return Outcome::NodeFail,
+                Some(Abandoned::Sent) if !self.take_back(tag) => {
+                    let conn = body.conn;
+                    drop(body);
+                    if trx.kind == Kind::Toi {
+                        self.may_run_yet(conn);
+                    }
+                    return Outcome::NodeFail;
+                }
                 Some(_) => {
                     body.abandoned = None;
                     body.stage = Stage::Executing;
@@ -210,7 +217,12 @@ impl Node {
                 // The others have it; this node leaves amid the pause, and has it when it is back.
                 let mut body = trx.lock();
                 self.gates.pass_commit(body.seqno);
+                let (conn, seqno) = (body.conn, body.seqno);
                 (body.seqno, body.stage) = (-1, Stage::Executing);
+                drop(body);
+                if trx.kind == Kind::Toi {
+                    self.runs_elsewhere(conn, seqno);
+                }
                 meta.position = Position::UNDEFINED;
                 meta.depends_on = -1;
                 Outcome::NodeFail

@@ -13,7 +13,7 @@ use dromon_writeset::Seqno;
 use crate::chunks::{OPTIONS, commit, end};
 use crate::left::wide;
 use crate::toy::holds::Point;
-use crate::toy::{Db, State, row};
+use crate::toy::{Db, Ddl, End, State, row};
 use crate::world::{World, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -107,5 +107,36 @@ fn what_lies_in_the_log_alone_is_not_passed_over() {
         // Whatever became of it, it is the same everywhere.
         let _ = end(large);
         comes_back(world, &slow);
+    });
+}
+
+/// Its server would send it again by itself if it were told that the connection was lost.
+#[test]
+fn a_statement_that_has_its_place_and_is_not_run_here_is_not_sent_again() {
+    run(2, "", LIMIT, |world| {
+        with_little_time(world);
+        let (one, slow) = (world.db(1), world.join(3));
+        world.voters(3);
+        assert!(one.set(row(1), 1).is_committed());
+        world.settle();
+        slow.leaves_early.store(true, Ordering::Relaxed);
+        slow.holds.close(Point::ApplyStart);
+        assert!(one.set(row(2), 1).is_committed());
+        let client = {
+            let slow = slow.clone();
+            std::thread::spawn(move || slow.ddl(&Ddl::Add { table: 0, n: 1 }))
+        };
+        world.until("it has run on another one", || one.read(row(1)) == 2);
+        let stopped = stops(&slow);
+        assert_eq!(end(client), End::Unknown);
+        assert!(
+            world
+                .report
+                .said("runs on the other nodes, and not on this one")
+        );
+        slow.holds.open_all();
+        stopped.join().expect("no panic");
+        comes_back(world, &slow);
+        assert_eq!(world.db(3).read(row(1)), 2);
     });
 }
