@@ -53,6 +53,8 @@ pub enum Came {
     Restarted,
     /// It cannot go on, and trying again does not help.
     Refused(String),
+    /// The same, of a new channel before anything came.
+    NotBegun(String),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -223,7 +225,7 @@ impl Puller {
         }
     }
 
-    /// Nothing of any source is applied yet: one that would not send all is refused.
+    /// `begins`: the channel is new, and nothing is applied yet: one that would not send all is refused.
     #[must_use]
     pub fn beginning(self, begins: bool) -> Puller {
         Puller {
@@ -262,7 +264,11 @@ impl Puller {
             if refused {
                 self.link.refused.store(true, Ordering::Release);
                 // Nobody takes it any more if the applier has ended.
-                let _ = self.to.send(Came::Refused(error.to_string()));
+                let came = match self.is_beginning() {
+                    true => Came::NotBegun,
+                    false => Came::Refused,
+                };
+                let _ = self.to.send(came(error.to_string()));
                 return;
             }
             let pause = self.ended(&error, self.position != had, began.elapsed());
@@ -295,6 +301,11 @@ impl Puller {
         self.attempts.ended(lived, random)
     }
 
+    /// Nothing of any source is applied yet, nor has anything come.
+    fn is_beginning(&self) -> bool {
+        self.begins.as_ref() == Some(&self.position)
+    }
+
     fn connection(&mut self) -> Result<std::convert::Infallible, PullError> {
         let address = &self.source.address;
         let mut connection = Connection::connect(address, self.source.dead_after, READ_MAX)?;
@@ -314,7 +325,7 @@ impl Puller {
             semi_sync: false,
             ..self.source.wish.clone()
         })
-        .begins(self.begins.as_ref() == Some(&self.position));
+        .begins(self.is_beginning());
         let tls = self.source.tls.as_ref();
         connection.introduce(&mut session, tls, address)?;
         let primary = session.primary();
@@ -708,7 +719,7 @@ pub(crate) mod tests {
         let all = from.try_iter().map(|came| match came {
             Came::Transaction(transaction) => transaction.gtid.seqno,
             Came::Restarted => 0,
-            Came::Refused(why) => panic!("{why}"),
+            Came::Refused(why) | Came::NotBegun(why) => panic!("{why}"),
         });
         all.collect()
     }

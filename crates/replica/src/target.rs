@@ -31,7 +31,7 @@ use dromon_binlog::{Gtid, Position};
 use dromon_relay::wire::Row;
 
 use crate::ahead::{Ahead, SLOTS, recover};
-use crate::client::{Client, ClientError};
+use crate::client::{Client, ClientError, Result as Answer};
 use crate::schedule::Order;
 use crate::value::put_text;
 
@@ -172,10 +172,9 @@ pub struct Stand {
 }
 
 impl Stand {
-    /// Nothing of any source is applied, as far as that is known: it stands where it begins.
-    pub fn begins(&self, start: &Position) -> bool {
-        let at_start = self.position.is_empty() || self.position == *start;
-        at_start && self.ahead.is_empty() && self.doing.is_none()
+    /// It stands where it begins. That alone does not say that it is new: nothing may have come for long.
+    pub fn is_at(&self, start: &Position) -> bool {
+        self.position == *start && self.ahead.is_empty() && self.doing.is_none()
     }
 }
 
@@ -498,6 +497,44 @@ impl Channel {
             doing,
             slots,
         })
+    }
+
+    /// Takes back what [`Channel::begin`] made for a new channel, if nothing was applied since: the next one to
+    /// begin takes the start that it has then. `logged`: as there. Gives whether it is gone.
+    pub fn forget(
+        &self,
+        client: &mut Client,
+        epoch: u64,
+        start: &Position,
+        logged: bool,
+    ) -> Result<bool, ClientError> {
+        let slots = client
+            .rows(COLUMNS)?
+            .iter()
+            .any(|row| matches!(row.first(), Some(Some(name)) if name == b"commits"));
+        if logged {
+            client.query(b"SET SESSION sql_log_bin=1, binlog_format=ROW")?;
+        }
+        client.query(b"BEGIN")?;
+        let row = self.row();
+        let mut text = format!(
+            "DELETE FROM dromon_replica.position WHERE {row} AND epoch={epoch} AND gtid_pos='{start}' \
+             AND IFNULL(ahead,'')='' AND doing IS NULL"
+        );
+        if slots {
+            text += &format!(
+                " AND NOT EXISTS (SELECT 1 FROM dromon_replica.commits WHERE {row} AND (gtid_pos<>'' OR ahead<>''))"
+            );
+        }
+        let is_gone = client.query(text.as_bytes())? == [Answer::Done(1)];
+        if is_gone && slots {
+            client.query(format!("DELETE FROM dromon_replica.commits WHERE {row}").as_bytes())?;
+        }
+        client.query(b"COMMIT")?;
+        if logged {
+            client.query(b"SET SESSION sql_log_bin=0")?;
+        }
+        Ok(is_gone)
     }
 
     /// Writes the channel's row into the target's binlog, before anything commits. What commits wrote into

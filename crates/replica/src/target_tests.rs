@@ -90,6 +90,52 @@ fn begun(fake: &Fake, order: Order, logged: bool) -> Vec<String> {
     fake.said()
 }
 
+/// What a refused start has made is gone, also at the target's replicas; what anybody has applied is not.
+#[test]
+fn a_new_channel_is_taken_back() {
+    for (logged, slots, rows) in [
+        (true, true, 1),
+        (false, true, 1),
+        (true, false, 1),
+        (true, true, 0),
+    ] {
+        let fake = Fake::new(move |text| match text {
+            COLUMNS if slots => {
+                let row = |table: &str| vec![table.to_owned(), "ahead".to_owned()];
+                Some(Reply::Rows(vec![row("position"), row("commits")]))
+            }
+            COLUMNS => Some(Reply::Nothing),
+            _ if text.starts_with("DELETE FROM dromon_replica.position") => Some(Reply::Done(rows)),
+            _ => None,
+        });
+        let mut client = Client::connect(&fake.account()).expect("a target");
+        let start = "0-1-4".parse().expect("a position");
+        let gone = Channel::new("c").forget(&mut client, 3, &start, logged);
+        assert_eq!(gone.expect("answers"), rows == 1);
+        let said = fake.said();
+        let at = |wanted: &str| said.iter().position(|text| text.contains(wanted));
+        let deleted = at("DELETE FROM dromon_replica.position").expect("it is tried");
+        for part in [
+            "channel = 'c' AND",
+            "epoch=3",
+            "gtid_pos='0-1-4'",
+            "IFNULL(ahead,'')=''",
+            "doing IS NULL",
+        ] {
+            assert!(said[deleted].contains(part), "{said:?}");
+        }
+        assert_eq!(said[deleted].contains("NOT EXISTS"), slots, "{said:?}");
+        assert_eq!(
+            at("DELETE FROM dromon_replica.commits").is_some(),
+            slots && rows == 1
+        );
+        let (on, off) = (at("sql_log_bin=1, binlog_format=ROW"), at("sql_log_bin=0"));
+        assert_eq!(on.is_some_and(|on| on < deleted), logged, "{said:?}");
+        assert_eq!(off.is_some_and(|off| off > deleted), logged, "{said:?}");
+        assert!(at("COMMIT").is_some_and(|end| end > deleted), "{said:?}");
+    }
+}
+
 /// The end of what a server was doing does not come to its replica, but its next commits do.
 #[test]
 fn what_is_behind_the_position_is_not_under_way() {

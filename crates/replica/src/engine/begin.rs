@@ -183,9 +183,12 @@ fn take_over(
     {
         return Err(NotBegun::fatal(ANOTHER));
     }
-    if let Some(why) = lacks_start(control, channel, settings)? {
+    let is_new = channel.is_new(control)?;
+    if is_new && let Some(why) = lacks_start(control, settings)? {
         return Err(NotBegun::fatal(why));
     }
+    // Before the row is there: if this fails behind it, the next session knows whose it is.
+    progress.is_new.fetch_or(is_new, Ordering::Relaxed);
     // Told to end, it must not wait for long for the lock of a commit that is under way.
     control.query(b"SET SESSION innodb_lock_wait_timeout=5")?;
     if !server.gtids {
@@ -193,6 +196,12 @@ fn take_over(
     }
     let stand = channel.begin(control, settings.order, &settings.start, logged)?;
     *own() = Some(stand.epoch);
+    if !stand.is_at(&settings.start) {
+        progress.is_new.store(false, Ordering::Relaxed);
+    }
+    if mine.is_none() && !is_new {
+        say_passed_over(&stand, settings, log);
+    }
     say_begun(server, &stand, settings, log);
     if server.gtids
         && let Some(why) = gtids::has_gaps(&stand.position, &stand.ahead)
@@ -212,12 +221,8 @@ fn take_over(
 
 /// Why a channel cannot begin with the oldest that the source has: that would come to a copy of what the source
 /// has made of it since.
-fn lacks_start(
-    control: &mut Client,
-    channel: &Channel,
-    settings: &Settings,
-) -> Result<Option<String>, ClientError> {
-    if settings.beginning || !settings.start.is_empty() || !channel.is_new(control)? {
+fn lacks_start(control: &mut Client, settings: &Settings) -> Result<Option<String>, ClientError> {
+    if settings.beginning || !settings.start.is_empty() {
         return Ok(None);
     }
     let found = has_data(control)?;
@@ -230,6 +235,23 @@ fn lacks_start(
             settings.channel
         )
     }))
+}
+
+/// A start that is given, and is not where the channel goes on.
+fn say_passed_over(stand: &Stand, settings: &Settings, log: &Log) {
+    if settings.start.is_empty() || stand.is_at(&settings.start) {
+        return;
+    }
+    let text = format!(
+        "start = {} is not looked at: the channel {} is not new. Its row in dromon_replica.position says where it goes on: behind {}.",
+        settings.start,
+        settings.channel,
+        match stand.position.is_empty() {
+            true => "nothing".to_owned(),
+            false => stand.position.to_string(),
+        }
+    );
+    log.say(Level::Note, &text);
 }
 
 fn say_begun(server: &Server, stand: &Stand, settings: &Settings, log: &Log) {
@@ -408,6 +430,8 @@ impl Crew<'_> {
     fn run(&self, threads: Threads, control: Client, begun: Begun<'_>, binlog: bool) {
         let (settings, shared, progress, log) =
             (self.settings, self.shared, self.progress, self.log);
+        let epoch = begun.stand.epoch;
+        let logged = binlog && begun.logged.is_none();
         let (to, from) = mpsc::sync_channel(CHANNEL);
         let link = Arc::new(Link::new(settings.memory as u64));
         progress.link(&link);
@@ -420,7 +444,7 @@ impl Crew<'_> {
         )
         .for_target(begun.own)
         .beside(self.beside.clone(), !settings.filter.is_empty())
-        .beginning(begun.stand.begins(&settings.start))
+        .beginning(progress.is_new.load(Ordering::Relaxed))
         .having_told(Arc::clone(&progress.told_of_source));
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -460,12 +484,27 @@ impl Crew<'_> {
             link.stop();
             drop(from);
             close::wait(shared, progress, binlog, log);
-            // If that fails now, the next session knows it from the slots.
-            let _ = planner.save();
+            match planner.has_not_begun {
+                true => self.forget(&mut planner.control, epoch, logged),
+                // If that fails now, the next session knows it from the slots.
+                false => drop(planner.save()),
+            }
             shared.cut();
             over.store(true, Ordering::Release);
         });
         shared.ended.store(true, Ordering::Release);
+    }
+
+    /// What was refused is to be begun otherwise, perhaps behind another start.
+    fn forget(&self, control: &mut Client, epoch: u64, logged: bool) {
+        let Settings { channel, start, .. } = self.settings;
+        if let Err(error) = self.channel.forget(control, epoch, start, logged) {
+            let text = format!(
+                "The channel's row is to be taken back, as nothing was applied, but: {error}. A next start goes on behind the start of this \
+                 one. If it is to begin elsewhere: DELETE FROM dromon_replica.position WHERE channel = '{channel}'"
+            );
+            self.log.say(Level::Warning, &text);
+        }
     }
 }
 

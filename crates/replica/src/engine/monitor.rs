@@ -1,7 +1,7 @@
 //! Watches a session: locks that stand in the way, what takes the time, how far it is.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -80,6 +80,8 @@ pub struct Progress {
     told: AtomicU64,
     /// Of this process's last session; none if it is not known.
     pub(super) epoch: Mutex<Option<u64>>,
+    /// This process has made the channel's row, and nothing was applied since.
+    pub(super) is_new: AtomicBool,
     /// The source takes upper and lower case of names for the same, if that is known.
     pub(super) any_case: Mutex<Option<bool>>,
     /// What was said of the source.
@@ -95,6 +97,7 @@ impl Default for Progress {
             state: Mutex::default(),
             told: AtomicU64::new(0),
             epoch: Mutex::default(),
+            is_new: AtomicBool::new(false),
             any_case: Mutex::default(),
             told_of_source: Arc::default(),
         }

@@ -126,6 +126,8 @@ pub(super) struct Planner<'s> {
     stale: Option<Touched>,
     /// The session of what runs alone may have temporary tables.
     ran_alone: bool,
+    /// A new channel was refused before anything came: its row would keep the next start from where it is to begin.
+    pub(super) has_not_begun: bool,
 }
 
 impl<'s> Planner<'s> {
@@ -171,6 +173,7 @@ impl<'s> Planner<'s> {
             open: Open::default(),
             stale: None,
             ran_alone: false,
+            has_not_begun: false,
         }
     }
 
@@ -211,6 +214,10 @@ impl<'s> Planner<'s> {
             };
             match came {
                 Came::Refused(why) => return self.refused(&why),
+                Came::NotBegun(why) => {
+                    self.has_not_begun = true;
+                    return self.refused(&why);
+                }
                 Came::Restarted => {
                     if let Err(end) = self.restarted() {
                         return self.shared.end(end);

@@ -1,6 +1,7 @@
 //! Whole sessions, against a target that only answers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,27 @@ fn serves(text: &str) -> Option<Reply> {
         _ if text.starts_with("SELECT ") || text.starts_with("SHOW ") => Some(Reply::Nothing),
         _ => None,
     }
+}
+
+/// The same, of a channel that has no row until one is made.
+fn serves_new() -> impl Fn(&str) -> Option<Reply> + Send + Sync + 'static {
+    let made = AtomicBool::new(false);
+    move |text| match text {
+        _ if text.starts_with("INSERT INTO dromon_replica.position") => {
+            made.store(true, Ordering::Release);
+            None
+        }
+        _ if text.starts_with("SELECT epoch FROM") && !made.load(Ordering::Acquire) => {
+            Some(Reply::Nothing)
+        }
+        text => serves(text),
+    }
+}
+
+/// Whether it took the channel's row back.
+fn took_back(target: &Fake) -> bool {
+    let is = |text: &String| text.starts_with("DELETE FROM dromon_replica.position");
+    target.said().iter().any(is)
 }
 
 /// A source that sends these.
@@ -170,11 +192,15 @@ fn a_source_that_is_a_node_of_a_cluster() {
         },
         ..settings(&target, lines)
     };
-    // It stands where it begins.
+    // It is new.
     let source = node("OFF", "ON");
-    let end = Running::of(of(&source, &["start=0-1-4"])).end();
+    let new = Fake::new(serves_new());
+    let mut first = of(&source, &["start=0-1-4"]);
+    first.target = new.account();
+    let end = Running::of(first).end();
     let refused = matches!(&end, End::Fatal(why) if why.contains("its log_slave_updates is OFF"));
     assert!(refused, "{end:?}");
+    assert!(took_back(&new), "the next start may be another one");
     let dir = std::env::temp_dir().join(format!("dromon-node-{}", std::process::id()));
     for (all, gtids, says) in [
         ("OFF", "OFF", "goes on to be"),
@@ -184,7 +210,8 @@ fn a_source_that_is_a_node_of_a_cluster() {
         let _ = std::fs::remove_file(&dir);
         let log = Log::file(&dir).expect("writable");
         let said = || std::fs::read_to_string(&dir).expect("readable");
-        let running = Running::saying(of(&source, &[]), log.clone());
+        // It stands where it begins, for how long nobody knows.
+        let running = Running::saying(of(&source, &["start=0-1-4"]), log.clone());
         running.until(|| said().contains("Follows"));
         running.until(|| said().contains(says));
         let progress = Arc::clone(&running.progress);
@@ -200,6 +227,41 @@ fn a_source_that_is_a_node_of_a_cluster() {
         assert_eq!(said().matches("is a node of a cluster").count(), 1);
     }
     std::fs::remove_file(&dir).expect("there");
+    assert!(!took_back(&target));
+}
+
+/// Who has a row goes on where it says, whatever start is given, and is told.
+#[test]
+fn a_start_that_is_passed_over() {
+    let source = sends(vec![started(0)]);
+    for (new, start, told) in [
+        (false, "start=0-1-9", true),
+        (false, "start=0-1-4", false),
+        (true, "start=0-1-4", false),
+    ] {
+        let target = match new {
+            true => Fake::new(serves_new()),
+            false => Fake::new(serves),
+        };
+        let mut settings = settings(&target, &[start]);
+        settings.source.address = source.account().address;
+        let path = format!("dromon-start-{new}-{told}-{}", std::process::id());
+        let path = std::env::temp_dir().join(path);
+        let _ = std::fs::remove_file(&path);
+        let running = Running::saying(settings, Log::file(&path).expect("writable"));
+        let said = || std::fs::read_to_string(&path).expect("readable");
+        running.until(|| said().contains("Follows"));
+        running.told_to_end();
+        let text = said();
+        assert_eq!(
+            text.contains("start = 0-1-9 is not looked at"),
+            told,
+            "{text}"
+        );
+        assert_eq!(text.contains("goes on: behind 0-1-4"), told, "{text}");
+        assert!(!took_back(&target));
+        std::fs::remove_file(&path).expect("there");
+    }
 }
 
 /// What the target's own threads apply is not applied beside them.
@@ -212,26 +274,26 @@ fn the_targets_own_threads() {
         "Slave_SQL_Running",
         "Master_Server_Id",
     ];
-    for (applies, says) in [
-        ("Yes", "STOP SLAVE 'a' there"),
-        ("No", "start with the server"),
+    for (new, applies, says) in [
+        (true, "Yes", "STOP SLAVE 'a' there"),
+        (false, "Yes", "STOP SLAVE 'a' there"),
+        (false, "No", "start with the server"),
     ] {
+        let source = sends(vec![started(0)]);
+        let address = source.account().address;
+        let port = address.rsplit_once(':').expect("a port").1.to_owned();
+        let of_new = serves_new();
         let target = Fake::new(move |text| match text {
             "SHOW ALL SLAVES STATUS" => {
-                let row = ["a", "elsewhere", "3306", applies, "1"].map(str::to_owned);
+                let row = ["a", "127.0.0.1", &port, applies, "1"].map(str::to_owned);
                 Some(Reply::Named(&COLUMNS, vec![row.to_vec()]))
             }
+            text if new => of_new(text),
             text => serves(text),
         });
-        let source = sends(vec![started(0)]);
-        let settings = Settings {
-            source: crate::source::Source {
-                address: source.account().address,
-                ..settings(&target, &[]).source
-            },
-            ..settings(&target, &[])
-        };
-        let path = format!("dromon-threads-{applies}-{}", std::process::id());
+        let mut settings = settings(&target, &["start=0-1-4"]);
+        settings.source.address = address;
+        let path = format!("dromon-threads-{new}-{applies}-{}", std::process::id());
         let path = std::env::temp_dir().join(path);
         let _ = std::fs::remove_file(&path);
         let running = Running::saying(settings, Log::file(&path).expect("writable"));
@@ -239,6 +301,7 @@ fn the_targets_own_threads() {
             let end = running.end();
             let refused = matches!(&end, End::Fatal(why) if why.contains(says));
             assert!(refused, "{end:?}");
+            assert_eq!(took_back(&target), new, "{:?}", target.said());
         } else {
             let said = || std::fs::read_to_string(&path).expect("readable");
             running.until(|| said().contains(says));
