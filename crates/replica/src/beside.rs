@@ -9,8 +9,9 @@ use crate::client::{Client, ClientError};
 const ASKED: &str = "SHOW ALL SLAVES STATUS";
 const SKIPPED: &str = "SHOW GLOBAL VARIABLES LIKE 'skip_slave_start'";
 
-/// What the server's own threads may leave out.
-const FILTERS: [&str; 9] = [
+/// What the server's own threads may leave out, or write elsewhere. Not every version has all of these columns.
+const FILTERS: [&str; 10] = [
+    "Replicate_Rewrite_DB",
     "Replicate_Do_DB",
     "Replicate_Ignore_DB",
     "Replicate_Do_Table",
@@ -64,45 +65,43 @@ impl Beside {
     /// this replica leaves something out. `warned`: what was said last, of what is no reason.
     pub(crate) fn refuses(
         &self,
-        (address, server): (&str, u32),
+        source: (&str, u32),
         filters: bool,
         warned: &mut String,
         log: &Log,
     ) -> Option<String> {
-        let same = |found: &&Connection| {
-            found.master.eq_ignore_ascii_case(address) || found.server == Some(server)
-        };
-        let mut all = self.connections.iter().filter(same);
-        let found = all.clone().find(|found| found.applies).or(all.next())?;
-        let Connection { name, master, .. } = found;
-        let to_do = format!(
-            "set skip_slave_start in the target's my.cnf, or RESET SLAVE '{name}' ALL there (note what it follows before)"
-        );
-        let text = match (found.applies, filters || found.filters) {
-            (true, false) => {
-                return Some(format!(
-                    "the target's own replica threads (connection '{name}', from {master}) apply from {address} (server id {server}), too: \
-                     one of both would do everything once more, and put old values back. Nothing was applied by this session. STOP SLAVE \
-                     '{name}' there; and {to_do}, as else they start again with the server"
-                ));
+        let mut texts = Vec::new();
+        for found in &self.connections {
+            match found.master_is(source) {
+                Same::No => {}
+                Same::Yes if found.applies && !filters && !found.filters => {
+                    return Some(found.why_not(source));
+                }
+                Same::Yes if found.applies => texts.push(found.parts(source.0)),
+                Same::Perhaps if found.applies => texts.push(found.perhaps(source)),
+                // Nobody runs, and nothing but the address is known.
+                Same::Perhaps if found.server.is_none() => {}
+                _ if self.stay_stopped => {}
+                Same::Yes => texts.push(found.stopped(source.0)),
+                Same::Perhaps => texts.push(found.perhaps(source)),
             }
-            (true, true) => format!(
-                "The target's own replica threads (connection '{name}', from {master}) apply from {address}, too, and something is left out \
-                 there or here. What both apply is done twice, and old values are put back: see that nothing is for both."
-            ),
-            (false, _) if self.stay_stopped => return None,
-            (false, _) => format!(
-                "The target's own replica threads (connection '{name}', from {master}) are set to follow {address}, too. They are stopped, \
-                 but start with the server, apply what is applied here already and put old values back, unless skip_slave_start is in its \
-                 my.cnf, which it does not tell. If it is not: {to_do}."
-            ),
-        };
-        if *warned != text {
-            log.say(Level::Warning, &text);
-            *warned = text;
         }
+        let text = texts.join(" ");
+        if *warned != text && !text.is_empty() {
+            log.say(Level::Warning, &text);
+        }
+        *warned = text;
         None
     }
+}
+
+/// Whether two servers are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Same {
+    Yes,
+    No,
+    /// A server has several names, and many have the number 1, which is the default.
+    Perhaps,
 }
 
 impl Connection {
@@ -117,6 +116,74 @@ impl Connection {
             applies: cell("Slave_SQL_Running") == "Yes",
             filters: FILTERS.iter().any(|name| !cell(name).is_empty()),
         }
+    }
+
+    fn master_is(&self, (address, server): (&str, u32)) -> Same {
+        let by_address = self.master.eq_ignore_ascii_case(address);
+        match self.server {
+            Some(known) if known != server => Same::No,
+            _ if by_address => Same::Yes,
+            _ => Same::Perhaps,
+        }
+    }
+
+    fn to_do(&self) -> String {
+        format!(
+            "set skip_slave_start in the target's my.cnf, or RESET SLAVE '{}' ALL there (note what it follows before)",
+            self.name
+        )
+    }
+
+    fn why_not(&self, (address, server): (&str, u32)) -> String {
+        let Connection { name, master, .. } = self;
+        format!(
+            "the target's own replica threads (connection '{name}', from {master}) apply from {address} (server id {server}), too: \
+             one of both would do everything once more, and put old values back. Nothing was applied by this session. STOP SLAVE \
+             '{name}' there; and {}, as else they start again with the server",
+            self.to_do()
+        )
+    }
+
+    fn parts(&self, address: &str) -> String {
+        let Connection { name, master, .. } = self;
+        format!(
+            "The target's own replica threads (connection '{name}', from {master}) apply from {address}, too, and something is left out \
+             there or here. What both apply is done twice, and old values are put back: see that nothing is for both."
+        )
+    }
+
+    fn stopped(&self, address: &str) -> String {
+        let Connection { name, master, .. } = self;
+        format!(
+            "The target's own replica threads (connection '{name}', from {master}) are set to follow {address}, too. They are stopped, \
+             but start with the server, apply what is applied here already and put old values back, unless skip_slave_start is in its \
+             my.cnf, which it does not tell. If it is not: {}.",
+            self.to_do()
+        )
+    }
+
+    fn perhaps(&self, (address, server): (&str, u32)) -> String {
+        let Connection { name, master, .. } = self;
+        let does = match self.applies {
+            true => "apply",
+            false => "are stopped, but set to apply",
+        };
+        let (known, other) = match self.server {
+            Some(_) => (
+                format!("which has the server id {server}, as {address} has"),
+                ", and one of them is better given another server_id",
+            ),
+            None => (
+                "whose server id they do not know yet".to_owned(),
+                ", and nothing is to be done",
+            ),
+        };
+        format!(
+            "The target's own replica threads (connection '{name}') {does} from {master}, {known}. It may be the same server as {address}, by \
+             another name: then one of both does everything once more, and puts old values back. If it is: STOP SLAVE '{name}' there; and {}. \
+             If not, it is no harm{other}.",
+            self.to_do()
+        )
     }
 }
 
@@ -166,11 +233,33 @@ mod tests {
                 "connection ''",
             ),
             (
-                ["a", "10.0.0.1", "3306", "Yes", "", "7"],
+                ["a", "DB1", "3306", "Yes", "", "7"],
                 None,
                 false,
                 true,
                 "STOP SLAVE 'a'",
+            ),
+            // Another name, or another server with the same number.
+            (
+                ["a", "10.0.0.1", "3306", "Yes", "", "7"],
+                None,
+                false,
+                false,
+                "has the server id 7, as db1:3306 has. It may be the same",
+            ),
+            (
+                ["a", "10.0.0.1", "3306", "No", "", "7"],
+                None,
+                false,
+                false,
+                "are stopped, but set to apply from 10.0.0.1:3306",
+            ),
+            (
+                ["a", "db1", "3307", "Yes", "", "0"],
+                None,
+                false,
+                false,
+                "they do not know yet. It may be the same",
             ),
             // Other parts of the same.
             (
@@ -206,15 +295,33 @@ mod tests {
             assert_eq!(is, refused, "{row:?}: {text}");
             assert!(text.contains(says), "{row:?}: {text}");
         }
-        // Another source, and what stays stopped.
+        // Another source, whatever its name is, and what stays stopped.
         let other = ["", "db2", "3306", "Yes", "", "8"];
         assert_eq!(found(&[other], None, false), nothing);
+        let moved = ["", "db1", "3306", "Yes", "", "8"];
+        assert_eq!(found(&[moved], None, false), nothing);
+        let idle = ["", "db2", "3306", "No", "", "0"];
+        assert_eq!(found(&[idle], None, false), nothing);
+        let namesake = ["", "db2", "3306", "No", "", "7"];
+        assert_eq!(found(&[namesake], Some("ON"), false), nothing);
         let stopped = ["", "db1", "3306", "No", "", "7"];
         assert_eq!(found(&[stopped], Some("ON"), false), nothing);
         assert_eq!(found(&[], None, false), nothing);
         // One that applies counts before one that does not.
-        let applies = ["b", "10.0.0.1", "3306", "Yes", "", "7"];
+        let applies = ["b", "db1", "3306", "Yes", "", "7"];
         assert!(found(&[stopped, applies], None, false).0);
+        // Of several each is named.
+        let (refused, text) = found(
+            &[["a", "db2", "3306", "Yes", "", "0"], stopped],
+            None,
+            false,
+        );
+        assert!(!refused && text.contains("(connection 'a')"), "{text}");
+        assert!(text.contains("skip_slave_start is in its"), "{text}");
+        // What is written to another database is not the same twice.
+        let row = ["Replicate_Rewrite_DB", "Slave_SQL_Running"].map(str::to_owned);
+        let row = row.into_iter().zip(["a->b", "Yes"].map(str::to_owned));
+        assert!(Connection::of(&row.collect()).filters);
         // Who may not ask is not kept from anything.
         let fake = Fake::new(|text| (text == ASKED).then_some(Reply::Fail(1227)));
         let mut client = Client::connect(&fake.account()).expect("a target");
