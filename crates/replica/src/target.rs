@@ -290,16 +290,16 @@ impl Channel {
     /// Makes room for long positions in tables of an older build, if there is one here: others are as they
     /// were, as the target's replicas must alter theirs, too. `logged`: in the target's binlog they hear of it.
     ///
-    /// What the target refuses is no harm until a position is too long ([`too_long`]).
+    /// What the target refuses is no harm until a position is too long ([`too_long`]): gives what to say of it.
     pub fn widen(
         &self,
         client: &mut Client,
         start: &Position,
         logged: bool,
-    ) -> Result<(), ClientError> {
+    ) -> Result<Option<String>, ClientError> {
         let narrow = client.rows(NARROW)?;
         if narrow.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let longest = client.one(&format!(
             "SELECT GREATEST(LENGTH(@@gtid_binlog_pos), \
@@ -308,7 +308,7 @@ impl Channel {
         ))?;
         let longest = longest.and_then(|bytes| bytes.parse().ok()).unwrap_or(0);
         if usize::max(longest, start.to_string().len()) < LONG {
-            return Ok(());
+            return Ok(None);
         }
         let is_in = |table: &str| {
             let named =
@@ -323,16 +323,19 @@ impl Channel {
         }
         let mut altered = both.iter().filter(|(table, _)| is_in(table));
         let done = altered.try_for_each(|(_, text)| client.query(text.as_bytes()).map(|_| ()));
-        if let Err(error) = done
-            && error.is_lost()
-        {
-            return Err(error);
-        }
+        let refused = match done {
+            Err(error) if error.is_lost() => return Err(error),
+            Err(error) => Some(format!(
+                "Columns of an older build in dromon_replica, which take positions of 64 KiB, are not made wider: {error}. A longer position would \
+                 end the replica. It is tried again when a session begins; or do it by hand, and on the target's replicas, too: {WIDE}; {WIDE_SLOTS}."
+            )),
+            Ok(()) => None,
+        };
         if logged {
             client.query(b"SET SESSION sql_log_bin=0")?;
         }
         client.query(b"SET SESSION lock_wait_timeout=DEFAULT")?;
-        Ok(())
+        Ok(refused)
     }
 
     /// Makes the tables and the channel's rows, if they are not there. `start`: where it begins.

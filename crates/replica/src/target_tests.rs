@@ -295,7 +295,7 @@ fn widened(narrow: &[[&str; 2]], bytes: usize, start: &str, logged: bool) -> Vec
     let mut client = Client::connect(&fake.account()).expect("a target");
     let start = start.parse().expect("a position");
     let done = Channel::new("c").widen(&mut client, &start, logged);
-    done.expect("it may");
+    assert_eq!(done.expect("it may"), None);
     fake.said()
 }
 
@@ -345,7 +345,10 @@ fn a_target_that_refuses_to_alter_its_tables() {
     });
     let mut client = Client::connect(&fake.account()).expect("a target");
     let widen = |client: &mut Client| Channel::new("c").widen(client, &Position::new(), true);
-    widen(&mut client).expect("it goes on");
+    let why = widen(&mut client)
+        .expect("it goes on")
+        .expect("and is told");
+    assert!(why.contains("error 1205") && why.contains(WIDE), "{why}");
     assert!(
         fake.said()
             .contains(&"SET SESSION sql_log_bin=0".to_owned())

@@ -191,8 +191,11 @@ fn take_over(
     progress.is_new.fetch_or(is_new, Ordering::Relaxed);
     // Told to end, it must not wait for long for the lock of a commit that is under way.
     control.query(b"SET SESSION innodb_lock_wait_timeout=5")?;
-    if !server.gtids {
-        channel.widen(control, &settings.start, logged)?;
+    if !server.gtids
+        && let Some(why) = channel.widen(control, &settings.start, logged)?
+        && !progress.told_of_columns.swap(true, Ordering::Relaxed)
+    {
+        log.say(Level::Warning, &why);
     }
     let stand = channel.begin(control, settings.order, &settings.start, logged)?;
     *own() = Some(stand.epoch);

@@ -82,6 +82,8 @@ pub struct Progress {
     pub(super) epoch: Mutex<Option<u64>>,
     /// This process has made the channel's row, and nothing was applied since.
     pub(super) is_new: AtomicBool,
+    /// It was said that the target does not let columns be made wider.
+    pub(super) told_of_columns: AtomicBool,
     /// The source takes upper and lower case of names for the same, if that is known.
     pub(super) any_case: Mutex<Option<bool>>,
     /// What was said of the source.
@@ -98,6 +100,7 @@ impl Default for Progress {
             told: AtomicU64::new(0),
             epoch: Mutex::default(),
             is_new: AtomicBool::new(false),
+            told_of_columns: AtomicBool::new(false),
             any_case: Mutex::default(),
             told_of_source: Arc::default(),
         }

@@ -264,6 +264,36 @@ fn a_start_that_is_passed_over() {
     }
 }
 
+/// A target that does not let columns be made wider is told of once, not with each session.
+#[test]
+fn columns_that_stay_narrow() {
+    let target = Fake::new(|text| match text {
+        _ if text.contains("DATA_TYPE='text'") => Some(Reply::Row(
+            ["position", "gtid_pos"].map(String::from).into(),
+        )),
+        _ if text.starts_with("SELECT GREATEST(") => Some(cell("65000")),
+        _ if text.starts_with("ALTER TABLE IF EXISTS") => Some(Reply::Fail(1142)),
+        // Each session ends here.
+        _ if text.starts_with("SELECT epoch, ") => Some(Reply::Fail(1205)),
+        text => serves(text),
+    });
+    let path = std::env::temp_dir().join(format!("dromon-narrow-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let log = Log::file(&path).expect("writable");
+    let progress = Arc::new(Progress::default());
+    for _ in 0..2 {
+        let end = session(&settings(&target, &[]), &log, &progress);
+        assert!(matches!(end, End::Again(_)), "{end:?}");
+    }
+    let text = std::fs::read_to_string(&path).expect("readable");
+    assert_eq!(
+        text.matches("are not made wider: error 1142").count(),
+        1,
+        "{text}"
+    );
+    std::fs::remove_file(&path).expect("there");
+}
+
 /// What the target's own threads apply is not applied beside them.
 #[test]
 fn the_targets_own_threads() {

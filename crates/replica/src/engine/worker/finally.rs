@@ -23,7 +23,7 @@ use super::{DONE_ALREADY, TRIES, Trouble, Worker};
 use crate::client::Result as Answer;
 use crate::compile::{Op, Options, Style, compile};
 use crate::names::{Temporary, temporary};
-use crate::target::{Doing, OTHER_EPOCH, ROW_IS_THERE};
+use crate::target::{Doing, OTHER_EPOCH, ROW_IS_THERE, too_long};
 use crate::unit::{Alone, Unit};
 
 /// Warning of a ROLLBACK that could not take back everything.
@@ -390,7 +390,14 @@ impl Worker {
     fn put_down(&mut self, doing: &Doing) -> Result<(), Trouble> {
         let mut text = Vec::new();
         self.channel.put_doing(&mut text, self.epoch, doing);
-        let changed = self.say(&text)?;
+        let changed = self.again_if_it_passes(|worker| {
+            let said = worker.session.client.query(&text);
+            said.map_err(|error| match too_long(&error) {
+                // Where the target's binlog is, and no trouble of the unit: what ends the session says what to do.
+                Some(_) => Trouble::Lost(error),
+                None => error.into(),
+            })
+        })?;
         // The same may stand there already.
         let is_there = changed == [Answer::Done(1)];
         let epoch = |worker: &mut Worker| Ok(worker.channel.epoch(&mut worker.session.client)?);

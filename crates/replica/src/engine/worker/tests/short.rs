@@ -167,4 +167,26 @@ fn a_position_that_is_too_long() {
         }
         assert!(!fake.done().contains(&"COMMIT".to_owned()));
     }
+    // That of the target's binlog, before what no rollback takes back.
+    let why = "Data too long for column 'doing_binlog' at row 1";
+    let fake = Fake::new(move |text| match text {
+        _ if text.starts_with("UPDATE dromon_replica.position SET doing=IF(")
+            && text.contains("doing_binlog='") =>
+        {
+            Some(Reply::Says(1406, why))
+        }
+        other => epoch(other),
+    });
+    let ddl = alone(
+        Alone::Statement,
+        Ending::Statement,
+        &["CREATE TABLE n (a INT)"],
+    );
+    let End::Fatal(said) = applied(&fake, &[], ddl) else {
+        panic!("it must end");
+    };
+    for part in [why, "Start again", "MODIFY doing_binlog MEDIUMTEXT"] {
+        assert!(said.contains(part), "{said}");
+    }
+    assert!(!fake.said().iter().any(|text| text.starts_with("CREATE")));
 }
