@@ -230,6 +230,30 @@ fn a_source_that_is_a_node_of_a_cluster() {
     assert!(!took_back(&target));
 }
 
+/// What an earlier session of this process made, and came to nothing with, is new yet.
+#[test]
+fn a_channel_is_new_until_something_is_applied() {
+    let (of_new, failed) = (serves_new(), AtomicBool::new(false));
+    let target = Fake::new(move |text| match text {
+        "SELECT @@max_allowed_packet" if !failed.swap(true, Ordering::AcqRel) => {
+            Some(Reply::Fail(1205))
+        }
+        text => of_new(text),
+    });
+    let source = node("OFF", "ON");
+    let mut settings = settings(&target, &["start=0-1-4"]);
+    settings.source.address = source.account().address;
+    let (log, progress) = (Log::terminal(), Arc::new(Progress::default()));
+    let end = session(&settings, &log, &progress);
+    assert!(matches!(end, End::Again(_)), "{end:?}");
+    assert!(!took_back(&target));
+    let of = Arc::clone(&progress);
+    let thread = thread::spawn(move || session(&settings, &log, &of));
+    let end = Running { progress, thread }.end();
+    assert!(matches!(end, End::Fatal(_)), "{end:?}");
+    assert!(took_back(&target), "{:?}", target.said());
+}
+
 /// Who has a row goes on where it says, whatever start is given, and is told.
 #[test]
 fn a_start_that_is_passed_over() {
