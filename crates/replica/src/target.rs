@@ -502,6 +502,14 @@ impl Channel {
         })
     }
 
+    /// What people run to have the channel begin anew. (Without `commit_order = group` there may be no second table.)
+    pub fn removed_by(&self) -> String {
+        let row = self.row();
+        format!(
+            "DELETE FROM dromon_replica.position WHERE {row}; DELETE FROM dromon_replica.commits WHERE {row}"
+        )
+    }
+
     /// Takes back what [`Channel::begin`] made for a new channel, if nothing was applied since: the next one to
     /// begin takes the start that it has then. `logged`: as there. Gives whether it is gone.
     pub fn forget(

@@ -177,13 +177,16 @@ fn take_over(
             .unwrap_or_else(PoisonError::into_inner)
     };
     // Whoever has begun since this one last did is to go on.
-    let mine = own().take();
+    let mine = *own();
     if let Some(mine) = mine
         && channel.epoch(control)?.is_some_and(|newest| newest > mine)
     {
         return Err(NotBegun::fatal(ANOTHER));
     }
     let is_new = channel.is_new(control)?;
+    if is_new && progress.has_applied() {
+        return Err(NotBegun::fatal(gone(settings)));
+    }
     if is_new && let Some(why) = lacks_start(control, settings)? {
         return Err(NotBegun::fatal(why));
     }
@@ -197,13 +200,18 @@ fn take_over(
     {
         log.say(Level::Warning, &why);
     }
+    // Whether the next epoch is this one's nobody knows if the answer is lost.
+    *own() = None;
     let stand = channel.begin(control, settings.order, &settings.start, logged)?;
     *own() = Some(stand.epoch);
     if !stand.is_at(&settings.start) {
         progress.is_new.store(false, Ordering::Relaxed);
     }
-    if mine.is_none() && !is_new {
-        say_passed_over(&stand, settings, log);
+    if mine.is_none() && !stand.position.covers(&settings.start) {
+        return Err(NotBegun::fatal(lies_before(&stand, settings, channel)));
+    }
+    if mine.is_none() {
+        say_passed_over(&stand, is_new, settings, log);
     }
     say_begun(server, &stand, settings, log);
     if server.gtids
@@ -240,21 +248,53 @@ fn lacks_start(control: &mut Client, settings: &Settings) -> Result<Option<Strin
     }))
 }
 
+/// The channel lacks some of what its `start` says that the target has.
+fn lies_before(stand: &Stand, settings: &Settings, channel: &Channel) -> String {
+    let Settings {
+        start,
+        channel: name,
+        ..
+    } = settings;
+    format!(
+        "start = {start}, but the channel {name} has its row in dromon_replica.position, and stands at '{}', which lacks some of it. If the \
+         data are a newer copy, what lies between would be applied to them once more. Nothing was applied. If they are what this channel \
+         has applied, take start out of the settings: it goes on from where it stands. If they are a copy at that start: {}; then start \
+         this again",
+        stand.position,
+        channel.removed_by()
+    )
+}
+
+/// This process has applied on a channel whose row is not there any more.
+fn gone(settings: &Settings) -> String {
+    format!(
+        "The row of the channel {} in dromon_replica.position is gone, or this is another target than before: what this replica has \
+         applied so far is not known there. Nothing was applied to it. If that is right, start this again with the start that is right \
+         for the data there",
+        settings.channel
+    )
+}
+
 /// A start that is given, and is not where the channel goes on.
-fn say_passed_over(stand: &Stand, settings: &Settings, log: &Log) {
+fn say_passed_over(stand: &Stand, is_new: bool, settings: &Settings, log: &Log) {
     if settings.start.is_empty() || stand.is_at(&settings.start) {
         return;
     }
+    let (level, why) = match is_new {
+        true => (
+            Level::Warning,
+            "has commits of an earlier one in dromon_replica.commits, or another replica has just begun it",
+        ),
+        false => (
+            Level::Note,
+            "is not new. Its row in dromon_replica.position says where it goes on",
+        ),
+    };
     let text = format!(
-        "start = {} is not looked at: the channel {} is not new. Its row in dromon_replica.position says where it goes on: behind {}.",
-        settings.start,
-        settings.channel,
-        match stand.position.is_empty() {
-            true => "nothing".to_owned(),
-            false => stand.position.to_string(),
-        }
+        "start = {} is not looked at: the channel {} {why}: behind {}.",
+        settings.start, settings.channel, stand.position
     );
-    log.say(Level::Note, &text);
+    log.say(level, &text);
 }
 
 fn say_begun(server: &Server, stand: &Stand, settings: &Settings, log: &Log) {
@@ -500,11 +540,12 @@ impl Crew<'_> {
 
     /// What was refused is to be begun otherwise, perhaps behind another start.
     fn forget(&self, control: &mut Client, epoch: u64, logged: bool) {
-        let Settings { channel, start, .. } = self.settings;
+        let start = &self.settings.start;
         if let Err(error) = self.channel.forget(control, epoch, start, logged) {
             let text = format!(
                 "The channel's row is to be taken back, as nothing was applied, but: {error}. A next start goes on behind the start of this \
-                 one. If it is to begin elsewhere: DELETE FROM dromon_replica.position WHERE channel = '{channel}'"
+                 one. If it is to begin elsewhere: {}",
+                self.channel.removed_by()
             );
             self.log.say(Level::Warning, &text);
         }

@@ -219,6 +219,11 @@ impl Progress {
         state.goal_known = true;
     }
 
+    /// Whether this process has committed a unit.
+    pub(super) fn has_applied(&self) -> bool {
+        self.counters.units.load(Ordering::Relaxed) > 0
+    }
+
     /// A unit has committed.
     pub(super) fn applied(&self, unit: &Unit) {
         let counters = &self.counters;

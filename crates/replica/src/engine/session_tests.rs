@@ -254,12 +254,27 @@ fn a_channel_is_new_until_something_is_applied() {
     assert!(took_back(&target), "{:?}", target.said());
 }
 
+/// It is not begun anew at a start that is left in the settings: what was applied would be once more.
+#[test]
+fn a_channel_whose_row_is_gone_ends_who_has_applied_on_it() {
+    let target = Fake::new(serves_new());
+    let settings = settings(&target, &["start=0-1-4"]);
+    let progress = Arc::new(Progress::default());
+    progress.counters.units.store(1, Ordering::Relaxed);
+    let end = session(&settings, &Log::terminal(), &progress);
+    let refused =
+        matches!(&end, End::Fatal(why) if why.contains("is gone, or this is another target"));
+    assert!(refused, "{end:?}");
+    let made = |text: &String| text.starts_with("INSERT INTO dromon_replica.position");
+    assert!(!target.said().iter().any(made), "{:?}", target.said());
+}
+
 /// Who has a row goes on where it says, whatever start is given, and is told.
 #[test]
 fn a_start_that_is_passed_over() {
     let source = sends(vec![started(0)]);
     for (new, start, told) in [
-        (false, "start=0-1-9", true),
+        (false, "start=0-1-3", true),
         (false, "start=0-1-4", false),
         (true, "start=0-1-4", false),
     ] {
@@ -278,7 +293,7 @@ fn a_start_that_is_passed_over() {
         running.told_to_end();
         let text = said();
         assert_eq!(
-            text.contains("start = 0-1-9 is not looked at"),
+            text.contains("start = 0-1-3 is not looked at"),
             told,
             "{text}"
         );
@@ -286,6 +301,22 @@ fn a_start_that_is_passed_over() {
         assert!(!took_back(&target));
         std::fs::remove_file(&path).expect("there");
     }
+}
+
+/// The data may be a newer copy: what lies between would be applied to it once more.
+#[test]
+fn a_start_that_the_channel_has_not_reached() {
+    let source = sends(vec![started(0)]);
+    let target = Fake::new(serves);
+    let mut settings = settings(&target, &["start=0-1-9"]);
+    settings.source.address = source.account().address;
+    let end = Running::of(settings).end();
+    let words = [
+        "stands at '0-1-4'",
+        "DELETE FROM dromon_replica.position WHERE channel = ",
+    ];
+    let refused = matches!(&end, End::Fatal(why) if words.iter().all(|word| why.contains(word)));
+    assert!(refused, "{end:?}");
 }
 
 /// A target that does not let columns be made wider is told of once, not with each session.
