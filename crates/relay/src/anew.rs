@@ -4,7 +4,7 @@ use std::env;
 use std::io::{self, IoSlice};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use dromon_log::Device;
@@ -80,13 +80,25 @@ fn program(named: Option<&Path>) -> PathBuf {
     there.unwrap_or(Path::new(OWN)).to_owned()
 }
 
+/// Whether a program can be run, seen in a child: an attempt in this process that fails leaves it one whom SIGPIPE
+/// ends, as when a replica with TLS goes.
+fn runs(program: &Path) -> io::Result<()> {
+    let mut child = Command::new(program);
+    child.arg("--version").stdin(Stdio::null());
+    let ended = child.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    ended.map(drop)
+}
+
 /// The same program in the place of this one: a start is what puts a torn end right. Gives why it
 /// could not be.
 pub(crate) fn begin_anew() -> String {
     let program = program(env::current_exe().ok().as_deref());
     let mut args = env::args_os();
     let name = args.next().unwrap_or_else(|| program.clone().into());
-    let error = Command::new(&program).arg0(name).args(args).exec();
+    let error = match runs(&program) {
+        Ok(()) => Command::new(&program).arg0(name).args(args).exec(),
+        Err(error) => error,
+    };
     format!(
         "The relay cannot begin anew ({}): {error}. It is tried again each minute; what is stored is served meanwhile. Start it again.",
         program.display()
@@ -96,9 +108,18 @@ pub(crate) fn begin_anew() -> String {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::process::Stdio;
 
     use super::*;
+
+    #[test]
+    fn a_program_that_cannot_be_run() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("dromon");
+        assert!(runs(&file).is_err());
+        fs::write(&file, "#!/bin/sh\n").expect("writable");
+        assert!(runs(&file).is_err());
+        assert!(runs(Path::new("/bin/true")).is_ok());
+    }
 
     #[test]
     fn a_program_that_was_replaced() {

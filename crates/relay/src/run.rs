@@ -301,6 +301,10 @@ fn serve_what_is_there(
         if passes && anew.is_due(began.elapsed()) && has_room(device) {
             log.say(Level::Note, "There is room again: the relay begins anew.");
             remember(server, log);
+            // The signal is used up: who begins in its place would not know of it.
+            if told.load(Ordering::Acquire) {
+                break;
+            }
             let why = begin_anew();
             if anew.failed(began.elapsed(), &why) {
                 log.say(Level::Error, &why);

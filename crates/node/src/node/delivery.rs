@@ -627,7 +627,7 @@ impl Node {
             return;
         }
         self.takes_place(seqno, None);
-        let mut is_back = false;
+        let (mut is_back, mut leaves_last) = (false, false);
         {
             let mut shared = self.shared();
             let origin = shared.join.as_ref().map(|j| j.origin);
@@ -652,6 +652,7 @@ impl Node {
                 shared.own_leave = true;
                 // Others may leave while this one still finishes what it has: they are later.
                 shared.left_last = view.members.is_empty();
+                leaves_last = shared.left_last;
             }
             if joined.is_some() && shared.rejoin_asked.is_some() {
                 self.back_at.store(seqno, Relaxed);
@@ -675,6 +676,9 @@ impl Node {
             self.tell_receiver(self.gates.released() + 1, seqno);
         }
         self.changed.notify_all();
+        if leaves_last {
+            self.save_left_last();
+        }
         if left_self.is_some() && !rejoins && present {
             self.own_leave_delivered(seqno, left_self);
             return;

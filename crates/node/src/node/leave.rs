@@ -157,12 +157,12 @@ impl Node {
                 "the database may still move beyond seqno {}: the next start asks the storage engine how far it is",
                 position.seqno
             ));
-            self.save_running();
+            self.save_running_as(last || self.alone());
         } else if self.is_on_the_disk() {
             self.save_stopped(position, last);
         } else {
             // The next start asks the engine.
-            self.save_running();
+            self.save_running_as(last || self.alone());
         }
         self.shared().phase = Phase::Closed;
         self.changed.notify_all();

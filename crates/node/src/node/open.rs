@@ -474,14 +474,31 @@ impl Node {
 
     /// The node runs: the file says the history, not the position.
     pub(super) fn save_running(&self) {
-        let alone = self.alone();
+        self.save_running_as(self.alone());
+    }
+
+    /// The same; `founds`: it may found a cluster alone.
+    pub(super) fn save_running_as(&self, founds: bool) {
         let uuid = self.history();
         self.save(GraState {
             uuid,
             seqno: -1,
-            safe_to_bootstrap: alone,
+            safe_to_bootstrap: founds,
         });
         self.save_view_file();
+    }
+
+    /// All others have left before it, while it still finishes what it has: should it be killed amid that, the file
+    /// says so.
+    pub(super) fn save_left_last(&self) {
+        if self.shared().brought_up && !self.setup.witness {
+            self.save_if(|saved| {
+                (!saved.safe_to_bootstrap).then_some(GraState {
+                    safe_to_bootstrap: true,
+                    ..saved
+                })
+            });
+        }
     }
 
     /// A view came: whether this node may found a cluster alone has changed.

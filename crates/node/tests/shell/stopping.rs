@@ -140,3 +140,37 @@ fn a_statement_that_has_its_place_and_is_not_run_here_is_not_sent_again() {
         assert_eq!(world.db(3).read(row(1)), 2);
     });
 }
+
+/// All are told to stop at once, and none of them can finish in time what it applies.
+#[test]
+fn of_all_that_are_told_to_stop_while_they_are_at_work_one_may_found() {
+    run(1, "", LIMIT, |world| {
+        with_little_time(world);
+        let (one, all) = (world.db(1), [2, 3].map(|n| world.join(n)));
+        world.voters(3);
+        for db in &all {
+            db.holds.close(Point::ApplyStart);
+        }
+        assert!(one.set(row(1), 1).is_committed());
+        for db in &all {
+            world.until("it is at it", || db.holds.waiting(Point::ApplyStart) == 1);
+        }
+        one.disconnect();
+        let stopped = all.each_ref().map(stops);
+        world.until("all are gone", || {
+            let gone = |db: &Arc<Db>| db.node().phase() == Phase::Closed;
+            all.iter().all(gone)
+        });
+        let flagged = |n: &usize| world.state_file(*n).contains("safe_to_bootstrap: 1");
+        let flagged = || (1..=3).filter(flagged).collect::<Vec<usize>>();
+        let last = flagged();
+        assert!(last == [2] || last == [3], "{last:?}");
+        for db in &all {
+            db.holds.open_all();
+        }
+        for stop in stopped {
+            stop.join().expect("no panic");
+        }
+        assert_eq!(flagged(), last);
+    });
+}
