@@ -666,7 +666,7 @@ impl Node {
 mod tests {
     use super::*;
 
-    fn at(term: u64, leader: u64, index: u64) -> LogId {
+    pub(super) fn at(term: u64, leader: u64, index: u64) -> LogId {
         LogId {
             term,
             leader,

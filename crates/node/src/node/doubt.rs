@@ -52,13 +52,13 @@ impl Node {
         let through = mark
             .filter(|_| left != Left::Nothing)
             .map_or(0, |m| m.at.seqno);
+        let passed = left == Left::Unknown && mark.is_some_and(|m| m.at.seqno == position.seqno);
         *lock(&self.refed) = Refed {
             done: (left == Left::Done).then_some(position.seqno + 1),
             through,
             statements: BTreeSet::new(),
-            passed: left == Left::Unknown && mark.is_some_and(|m| m.at.seqno == position.seqno),
+            passed,
         };
-        let passed = lock(&self.refed).passed;
         self.shared().in_doubt = left == Left::Unknown;
         let rows = mark.is_some_and(|m| m.progress == Progress::RowsFailed);
         if left == Left::Unknown && rows {

@@ -83,17 +83,10 @@ pub(super) fn by_weight(
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::at;
     use super::*;
     use crate::cluster::MemberState;
     use crate::cluster::tests::member;
-
-    fn at(term: u64, leader: u64, index: u64) -> LogId {
-        LogId {
-            term,
-            leader,
-            index,
-        }
-    }
 
     #[test]
     fn where_a_majority_is_or_others_vote_too_nobody_goes_on_by_weight() {
