@@ -2,6 +2,8 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +16,9 @@ const SEARCH_TO: u16 = 32700;
 /// Behind the last run that this process chose. Ports of a cluster whose servers are down for a moment look free
 /// to whoever starts another one beside it; they are not given again before all others were.
 static NEXT: Mutex<u16> = Mutex::new(SEARCH_FROM);
+/// How often a port that must be free is looked at before it is called taken.
+const LOOKS: u32 = 20;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(25);
 
 /// The four ports of a node; they follow one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,7 +67,7 @@ impl Ports {
 
 /// Fails if another process listens there.
 pub(crate) fn check_port(port: u16, node: &str, purpose: &'static str) -> Result<()> {
-    match is_free(port) {
+    match is_soon(|| is_free(port)) {
         true => Ok(()),
         false => Err(SandboxError::PortTaken {
             node: node.to_string(),
@@ -70,6 +75,28 @@ pub(crate) fn check_port(port: u16, node: &str, purpose: &'static str) -> Result
             purpose,
         }),
     }
+}
+
+/// Who looks whether a port is free holds it for that moment, and so does a process that another thread starts right
+/// then, until its `exec`.
+fn is_soon(mut free: impl FnMut() -> bool) -> bool {
+    (0..LOOKS).any(|look| {
+        if look > 0 {
+            thread::sleep(BETWEEN_LOOKS);
+        }
+        free()
+    })
+}
+
+/// A listener of a test, on a port that is held for a moment at most.
+#[cfg(test)]
+pub(crate) fn listen(port: u16) -> TcpListener {
+    let mut listener = None;
+    is_soon(|| {
+        listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok();
+        listener.is_some()
+    });
+    listener.expect("nobody else keeps it")
 }
 
 fn is_free(port: u16) -> bool {
@@ -135,8 +162,7 @@ mod tests {
     fn free_runs_do_not_overlap_and_avoid_a_listener() {
         let first = choose(3, None, None).expect("free ports");
         assert_eq!(first.len(), 3);
-        let _taken =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, first[1].ist)).expect("just seen free");
+        let _taken = listen(first[1].ist);
         let second = choose(3, None, Some(first[0].sql)).expect("free ports");
         assert!(
             second
@@ -160,7 +186,7 @@ mod tests {
     #[test]
     fn a_taken_port_is_named() {
         let free = choose(1, None, Some(27000)).expect("free ports")[0];
-        let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, free.sst)).expect("just seen free");
+        let _taken = listen(free.sst);
         let error = choose(1, Some(free.sql), None)
             .expect_err("the port is taken")
             .to_string();
@@ -168,6 +194,18 @@ mod tests {
             error.contains(&free.sst.to_string()) && error.contains("full state transfer"),
             "{error}"
         );
+    }
+
+    /// By another look, or by a process that is just being started.
+    #[test]
+    fn who_holds_a_port_for_a_moment_does_not_take_it() {
+        let mut looks = 0;
+        assert!(is_soon(|| {
+            looks += 1;
+            looks == 3
+        }));
+        assert_eq!(looks, 3);
+        assert!(!is_soon(|| false));
     }
 
     #[test]

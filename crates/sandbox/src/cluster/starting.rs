@@ -206,7 +206,6 @@ mod tests {
     use crate::cluster::tests::recorded;
     use crate::node::tests::shell;
     use std::fs;
-    use std::net::{Ipv4Addr, TcpListener};
     use std::os::fd::OwnedFd;
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
@@ -246,7 +245,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let cluster = with_witness(dir.path(), "sleep 600");
         let port = cluster.record().witness.expect("recorded").port;
-        let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("it was free");
+        let _taken = crate::ports::listen(port);
         for refused in [
             cluster.start_all(JoinPlan::Together, LIMIT),
             cluster.start_missing(LIMIT),
@@ -265,7 +264,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let cluster = with_witness(dir.path(), "sleep 600");
         let port = cluster.node(1).ports().sst;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("it was free");
+        let listener = crate::ports::listen(port);
         let (name, value) = cluster.record().marker(1);
         let mut command = Command::new("sleep");
         command.arg("600").env(name, value);
@@ -282,7 +281,7 @@ mod tests {
         thread::spawn(move || child.wait());
         cluster.check_ports(&[0, 1]).expect("it was its own");
         // Of others nobody is killed.
-        let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("free");
+        let _taken = crate::ports::listen(port);
         let error = cluster.check_ports(&[0, 1]).expect_err("it is taken");
         assert!(matches!(error, SandboxError::PortTaken { .. }), "{error}");
     }
