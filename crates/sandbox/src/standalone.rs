@@ -123,6 +123,8 @@ impl Standalone {
         }
         user.create_dir_with(dir, || {
             user.create_dir(&dir.join("log"))?;
+            // In a common one each server that starts removes the temporary tables of all.
+            user.create_dir(&dir.join("tmp"))?;
             fill(&dir.join("data"), &user)
         })?;
         Ok(Self {
@@ -185,6 +187,7 @@ impl Standalone {
         command
             .args(["--bind-address=127.0.0.1", "--skip-name-resolve"])
             .arg(format!("--datadir={}", self.data().display()))
+            .arg(format!("--tmpdir={}", self.dir.join("tmp").display()))
             .arg(format!("--socket={}", self.dir.join("s").display()))
             .arg(format!("--port={}", self.port))
             .arg(format!("--log-bin={}", self.dir.join("log/bin").display()))

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -84,8 +85,12 @@ impl Server {
         more: &[&str],
     ) -> anyhow::Result<Server> {
         let dir = base.join(name);
-        fs::create_dir_all(&dir)?;
+        // In a common one each server that starts removes the temporary tables of all.
+        let temporary = dir.join("tmp");
+        fs::create_dir_all(&temporary)?;
+        fs::set_permissions(&temporary, fs::Permissions::from_mode(0o1777))?;
         let out = program("mariadb-install-db")
+            .env("TMPDIR", &temporary)
             .args(["--no-defaults", "--user=mysql", "--skip-test-db"])
             .arg("--auth-root-authentication-method=normal")
             .arg(format!("--datadir={}", dir.join("data").display()))
@@ -133,6 +138,7 @@ impl Server {
                 "--skip-name-resolve",
             ])
             .arg(format!("--datadir={}", self.data().display()))
+            .arg(format!("--tmpdir={}", self.dir.join("tmp").display()))
             .arg(format!("--socket={}", self.socket().display()))
             .arg(format!("--port={}", self.port))
             .arg(format!("--server-id={}", self.id))
