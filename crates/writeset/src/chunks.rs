@@ -21,11 +21,9 @@ use std::ops::Range;
 use bytes::{Bytes, BytesMut};
 
 use crate::codec::PayloadSum;
+use crate::events::{HEADER, LENGTH_AT, QUERY, TYPE_AT, begins_with, text_of};
 use crate::payload::Kept;
 
-const HEADER: usize = 19;
-const TYPE_AT: usize = 4;
-const LENGTH_AT: usize = 9;
 /// Of a rows event: behind the header and the six bytes of the table's number.
 const ROWS_FLAGS_AT: usize = HEADER + 6;
 const STMT_END: u8 = 1;
@@ -33,7 +31,6 @@ const STMT_END: u8 = 1;
 /// of the database, 0, the word.
 const SAVEPOINT_MAX: usize = HEADER + 13 + u16::MAX as usize + u8::MAX as usize + 1 + 10;
 
-const QUERY: u8 = 2;
 const TABLE_MAP: u8 = 19;
 const ANNOTATE: u8 = 160;
 /// Rows events of version 1: write, update, delete; plain and compressed.
@@ -325,19 +322,8 @@ impl Cutter {
 
 /// Whether a QUERY event is a savepoint: the only statement that the server
 /// puts among rows and that says nothing about data.
-///
-/// `header 19 | thread 4 | time 4 | length of db 1 | error 2 | length of status 2 | status | db | 0 | text`
 fn is_savepoint(event: &[u8]) -> bool {
-    let text = || {
-        let db = *event.get(HEADER + 8)? as usize;
-        let status = event.get(HEADER + 11..HEADER + 13)?;
-        let status = u16::from_le_bytes([status[0], status[1]]) as usize;
-        event.get(HEADER + 13 + status + db + 1..)
-    };
-    text().is_some_and(|t| {
-        t.get(..10)
-            .is_some_and(|word| word.eq_ignore_ascii_case(b"SAVEPOINT "))
-    })
+    text_of(event).is_some_and(|t| begins_with(t, b"SAVEPOINT "))
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ mod arrival;
 mod chunks;
 mod codec;
 mod collector;
+mod events;
+mod filled;
 mod flags;
 mod ids;
 mod key;
@@ -26,6 +28,7 @@ pub use codec::{
     encode_chunks, encode_prefix, encoded_len, prefix_len, restamp,
 };
 pub use collector::{EmptyKeyError, KEY_ESCALATION_DEFAULT, KeyCollector};
+pub use filled::replacing;
 pub use flags::Flags;
 pub use ids::{ParseUuidError, Seqno, Uuid};
 pub use key::{KeyHash, KeyType, Part, ROW_RAW_MAX};

@@ -110,6 +110,60 @@ pub fn crashes(case: &mut Case) -> anyhow::Result<()> {
     check::whole(&cluster)
 }
 
+/// CREATE TABLE ... SELECT moves no position on its origin, and is committed as a table before its rows: who is
+/// killed right behind it has it once and whole, without a copy, and so have all if all are.
+pub fn create_select(case: &mut Case) -> anyhow::Result<()> {
+    let cluster = case.own_cluster(|spec| {
+        *spec = spec.clone().set("innodb_flush_log_at_trx_commit", "0");
+    })?;
+    cluster.start_all(JoinPlan::OneByOne, JOIN_LIMIT)?;
+    drop(new_database(cluster.node(0), &case.db, &[])?);
+    let kinds = [
+        "CREATE TABLE",
+        "CREATE TABLE IF NOT EXISTS",
+        "CREATE OR REPLACE TABLE",
+    ];
+    let mut tables = 0;
+    for (who, kind) in kinds.iter().enumerate() {
+        for killed in [vec![who], vec![(who + 1) % 3], vec![0, 1, 2]] {
+            tables += 1;
+            let mut session = Session::open(cluster.node(who), &case.db, 0)?;
+            session.exec(&format!(
+                "{kind} filled{tables} (id INT PRIMARY KEY) SELECT seq id FROM seq_1_to_1000"
+            ))?;
+            for node in &killed {
+                cluster.node(*node).kill()?;
+            }
+            for node in &killed {
+                cluster.node(*node).start(Start::Join, &[])?;
+            }
+            for node in cluster.nodes() {
+                node.wait_usable(JOIN_LIMIT)?;
+            }
+            check::settled(&cluster, &case.db)?;
+            for node in cluster.nodes() {
+                let mut session = Session::open(node, &case.db, 0)?;
+                let rows: Option<u64> =
+                    session.one(&format!("SELECT COUNT(*) FROM filled{tables}"))?;
+                ensure!(
+                    rows == Some(1000),
+                    "{}: filled{tables} has {rows:?} rows of 1000",
+                    node.name()
+                );
+            }
+        }
+    }
+    for node in cluster.nodes() {
+        ensure!(
+            !node.read_log()?.contains("Inconsistency detected"),
+            "{} took a table that it had for an error",
+            node.name()
+        );
+    }
+    case.note(format!("{tables} tables, each there once"));
+    check::whole(&cluster)
+}
+
 fn one_round(
     case: &Case,
     cluster: &Arc<Cluster>,

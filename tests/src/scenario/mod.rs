@@ -257,6 +257,12 @@ pub fn all() -> Vec<Scenario> {
             ddl_crash::crashes,
         ),
         (
+            "create_select",
+            "one node, or all, killed right behind CREATE TABLE ... SELECT: the table is there once, and no copy is needed",
+            Own,
+            ddl_crash::create_select,
+        ),
+        (
             "five_to_one",
             "one of five evicted by an operator; then they leave one by one, the leader first, with writes after each leave",
             Own,

@@ -411,6 +411,7 @@ impl Node {
             let tables = std::mem::take(&mut ws.locks.tables);
             self.takes_locks(seqno, tables, payload.len() as u64);
         }
+        let payload = self.as_it_comes_again(seqno, ws.flags, payload);
         let applied = applier.apply(&trx, ws.flags, &payload, &meta);
         self.has_locks(seqno);
         if marked {
@@ -599,6 +600,8 @@ impl Node {
                 Err(NoCopy::NotNow(why)) => return BroughtUp::Failed(why),
             }
         }
+        let goes_on = by_log && !self.was_up.load(Relaxed);
+        self.comes_again(if goes_on { joined_at } else { 0 });
         // A server knows nothing of streams before its first view, which is yet to come then.
         let at_view = told_at.is_none() && (fresh || lacks_nothing);
         self.settles_at_view.store(at_view, Relaxed);

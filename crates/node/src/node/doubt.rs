@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use dromon_gates::Seqno;
 use dromon_order::Order;
+use dromon_writeset::{Flags, replacing};
 
 use super::{ConnectError, Node, Phase, lock};
 use crate::ddl_marks::{Left, MARKS_FILE, Mark, Progress, left_behind};
@@ -35,6 +37,8 @@ pub(super) struct Refed {
     statements: BTreeSet<Seqno>,
     /// What the mark is about has its place behind it here, without its effect: it is not fed again.
     passed: bool,
+    /// Where the node joined, if it went on from what an earlier process left: that had begun nothing behind it.
+    joined_at: Seqno,
 }
 
 impl Node {
@@ -58,6 +62,7 @@ impl Node {
             through,
             statements: BTreeSet::new(),
             passed,
+            joined_at: 0,
         };
         self.shared().in_doubt = left == Left::Unknown;
         let rows = mark.is_some_and(|m| m.progress == Progress::RowsFailed);
@@ -169,6 +174,21 @@ impl Node {
     /// Whether the statement at `seqno` came again after a crash.
     pub(super) fn came_again(&self, seqno: Seqno) -> bool {
         lock(&self.refed).statements.contains(&seqno)
+    }
+
+    /// What comes up to `joined_at` may have been begun by an earlier process on the same database. 0: nothing.
+    pub(super) fn comes_again(&self, joined_at: Seqno) {
+        lock(&self.refed).joined_at = joined_at;
+    }
+
+    /// A write set that makes a table and fills it, as it is applied at `seqno`: an earlier process may have left
+    /// the table there ([`replacing`]).
+    pub(super) fn as_it_comes_again(&self, seqno: Seqno, flags: Flags, payload: Bytes) -> Bytes {
+        let may = flags.starts() && !flags.is_toi() && !flags.is_rollback();
+        if !may || seqno > lock(&self.refed).joined_at {
+            return payload;
+        }
+        replacing(&payload).unwrap_or(payload)
     }
 
     /// The database is about to run the statement at `seqno`. False: that could
