@@ -109,9 +109,6 @@ impl Node {
         self.secure(false).map_err(ConnectError::Security)?;
         let settings = self.settings();
         let position = self.known_position();
-        let uuid = incarnation_uuid();
-        let raft_id = random_u64();
-        self.note(&format!("My UUID: {uuid}"));
         self.forget_sum();
 
         {
@@ -119,7 +116,6 @@ impl Node {
             let donation_left = shared.donation_open || shared.donation_left;
             *shared = Shared::closed();
             (shared.phase, shared.donation_left) = (Phase::Connecting, donation_left);
-            shared.uuid = uuid;
             shared.position = position;
             shared.donors = donors.to_owned();
             shared.cluster = name.to_owned();
@@ -127,6 +123,10 @@ impl Node {
         }
         self.look_at_marks(position);
         let connect = |position, log| {
+            // Each attempt is an incarnation, and makes a log, of its own: the one before may have joined, and left.
+            let (uuid, raft_id) = (incarnation_uuid(), random_u64());
+            self.note(&format!("My UUID: {uuid}"));
+            self.shared().uuid = uuid;
             self.connect_as(
                 name, &address, bootstrap, &settings, position, uuid, raft_id, log,
             )
@@ -551,7 +551,10 @@ impl Node {
             if let Some(addr) = &asking {
                 let answer = self.ask(name, addr, &Request::Join(join.clone()));
                 match answer {
-                    Ok(Answer::Ok) => refused = None,
+                    Ok(Answer::Ok) => {
+                        refused = None;
+                        moved_at.get_or_insert_with(Instant::now);
+                    }
                     Ok(Answer::NotLeader {
                         leader: Some(leader),
                     }) => asking = Some(leader),

@@ -146,6 +146,43 @@ fn who_joins_behind_much_log_on_a_narrow_way_is_not_evicted() {
     });
 }
 
+/// Its join lies behind all that it still lacks, and members pass over one of an incarnation that has left.
+#[test]
+fn who_is_evicted_before_its_join_has_reached_it_joins_as_another_one() {
+    let options = "gcache.size=64M;evs.suspect_timeout=PT3S;evs.inactive_timeout=PT5S";
+    run(3, options, LIMIT, |world| {
+        let leader = world.leader(&world.db(1));
+        let away = world.db(leader % 3 + 1);
+        away.disconnect();
+        for n in 0..90 {
+            let mut t = world.db(leader).begin();
+            t.put(row(n), 1).expect("a free row");
+            t.wide = WIDE;
+            assert!(t.commit().is_committed());
+        }
+        world.net.narrow_next(&away.addr, RATE);
+        let again = world.open(away.n, away.disk(), away.position());
+        let connecting = {
+            let again = again.clone();
+            std::thread::spawn(move || again.connect(&World::url(), false))
+        };
+        world.until("its join is ordered", || world.db(leader).size() == 3);
+        let voters = world.db(leader).count("dromon_voters");
+        assert_eq!(voters, 2, "the log has not reached it");
+        let others: Vec<String> = [1, 2, 3].map(|n| world.db(n).addr.clone()).into();
+        let others: Vec<String> = others.into_iter().filter(|a| *a != again.addr).collect();
+        world.net.cut(std::slice::from_ref(&again.addr), &others);
+        world.until("it is evicted", || world.db(leader).size() == 2);
+        world.net.heal();
+        let joined = connecting.join().expect("no panic");
+        joined.expect("two are there");
+        world.synced(&again);
+        assert!(world.report.said("joining them as a new member"));
+        assert_eq!(again.read(row(89)), 1);
+        assert_eq!(again.size(), 3);
+    });
+}
+
 /// Nobody waits for it, and the log of the others is not to grow for ever.
 #[test]
 fn who_is_not_waited_for_and_falls_behind_is_evicted() {
