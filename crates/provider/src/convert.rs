@@ -66,6 +66,20 @@ pub(crate) fn write_meta(meta: &mut TrxMeta, m: &Meta) {
     meta.depends_on = m.depends_on;
 }
 
+/// What `work` makes of `meta`, also of a part of it that a panic ends: whoever called must know whether it was
+/// ordered by then.
+pub(crate) fn filling<T>(meta: &mut TrxMeta, work: impl FnOnce(&mut Meta) -> T) -> T {
+    struct Filling<'a>(&'a mut TrxMeta, Meta);
+    impl Drop for Filling<'_> {
+        fn drop(&mut self) {
+            write_meta(self.0, &self.1);
+        }
+    }
+    let m = to_meta(meta);
+    let mut filling = Filling(meta, m);
+    work(&mut filling.1)
+}
+
 pub(crate) fn key_type(kind: KeyType) -> NodeKeyType {
     match kind {
         KeyType::Shared => NodeKeyType::Shared,
@@ -122,4 +136,34 @@ pub(crate) fn parameter(p: NodeParameter) -> Parameter {
     parameter.read_only = p.read_only;
     parameter.deprecated = p.deprecated;
     parameter
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn a_panic_does_not_hide_that_it_was_ordered() {
+        let at = Position {
+            history: NodeUuid([7; 16]),
+            seqno: 12,
+        };
+        let mut meta = TrxMeta::default();
+        let answer = filling(&mut meta, |m| {
+            m.position = at;
+            3
+        });
+        assert_eq!((answer, from_gtid(meta.gtid)), (3, at));
+        let mut meta = TrxMeta::default();
+        let panics = catch_unwind(AssertUnwindSafe(|| {
+            filling(&mut meta, |m| {
+                m.position = at;
+                panic!("a mistake behind the order");
+            })
+        }));
+        assert!(panics.is_err());
+        assert_eq!(from_gtid(meta.gtid), at);
+    }
 }

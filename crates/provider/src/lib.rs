@@ -22,7 +22,7 @@ use dromon_wsrep::{
     Seqno, Server, StatsVar, Status, TrxMeta, TrxSlot, capability,
 };
 
-use convert::{from_gtid, key_type, parameter, stats_var, status, to_gtid, to_meta, write_meta};
+use convert::{filling, from_gtid, key_type, parameter, stats_var, status, to_gtid, write_meta};
 use notify::ServiceManager;
 use server::{LentThread, ServerHost, ServerLog};
 
@@ -187,12 +187,9 @@ impl Provider for Dromon {
         let Some(trx) = slot.get().cloned() else {
             return Status::Ok; // nothing to replicate: gtid stays undefined
         };
-        let mut m = to_meta(meta);
-        let outcome = self
-            .node
-            .certify(conn_id, &trx, Flags::from_bits(flags), &mut m);
-        write_meta(meta, &m);
-        status(outcome)
+        let flags = Flags::from_bits(flags);
+        let certify = |m: &mut _| self.node.certify(conn_id, &trx, flags, m);
+        status(filling(meta, certify))
     }
 
     fn commit_order_enter(&self, _trx_id: u64, trx: &Arc<Trx>, _meta: &TrxMeta) -> Status {
@@ -274,13 +271,10 @@ impl Provider for Dromon {
             .iter()
             .map(|parts| (*parts, NodeKeyType::Exclusive))
             .collect();
-        let mut m = to_meta(meta);
         let data = data.concat();
-        let outcome = self
-            .node
-            .toi_start(conn_id, &keys, &data, Flags::from_bits(flags), &mut m);
-        write_meta(meta, &m);
-        status(outcome)
+        let flags = Flags::from_bits(flags);
+        let start = |m: &mut _| self.node.toi_start(conn_id, &keys, &data, flags, m);
+        status(filling(meta, start))
     }
 
     fn to_execute_end(&self, conn_id: u64, error: Option<&[u8]>) -> Status {

@@ -532,7 +532,7 @@ impl Node {
         }
     }
 
-    /// See [`Node::look_not_alone`]. On the service thread.
+    /// See [`Node::look_not_alone`]. On a service thread.
     pub(super) fn save_not_alone(&self) {
         self.save_if(|saved| {
             let untrue = saved.safe_to_bootstrap && !self.others().is_empty();

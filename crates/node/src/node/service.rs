@@ -1,4 +1,5 @@
-//! Answers that may touch the disk: a thread beside the order thread.
+//! Answers and duties that may take time: threads beside the order thread. What may wait for a disk has one of
+//! its own, as the others must not wait for that.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -42,22 +43,46 @@ pub(super) enum Job {
     Stop,
 }
 
+impl Job {
+    fn may_wait_for_a_disk(&self) -> bool {
+        match self {
+            Job::Request { request, .. } => matches!(request, Request::State { .. }),
+            Job::NotAlone => true,
+            Job::Lease { .. } | Job::Seek | Job::Beside | Job::Stop => false,
+        }
+    }
+}
+
 impl Node {
-    /// Starts the service thread for one connection, and the one that syncs.
+    /// Starts the service threads for one connection, and the one that syncs.
     pub(super) fn start_service(self: &Arc<Self>) -> std::io::Result<()> {
         let (sender, receiver) = sync_channel(WAITING_MAX);
         *lock(&self.services) = Some(sender);
+        let (to_disk, for_disk) = sync_channel(WAITING_MAX);
+        self.serves("dromon-answers", for_disk, None)?;
+        // It ends with the other one.
+        self.serves("dromon-service", receiver, Some(to_disk))?;
+        self.start_syncer()
+    }
+
+    /// A thread that does what comes; `to_disk`: but what may wait for a disk, which goes there.
+    fn serves(
+        self: &Arc<Self>,
+        name: &str,
+        jobs: Receiver<Job>,
+        to_disk: Option<SyncSender<Job>>,
+    ) -> std::io::Result<()> {
         let node = Arc::downgrade(self);
         let thread = std::thread::Builder::new()
-            .name("dromon-service".into())
+            .name(name.into())
             .spawn(move || {
-                serve(&receiver, |job| match node.upgrade() {
+                serve(&jobs, to_disk.as_ref(), |job| match node.upgrade() {
                     Some(node) => node.job(job),
                     None => false,
                 });
             })?;
         lock(&self.threads).push(thread);
-        self.start_syncer()
+        Ok(())
     }
 
     pub(super) fn services(&self) -> Option<SyncSender<Job>> {
@@ -307,8 +332,17 @@ impl Node {
     }
 }
 
-fn serve(receiver: &Receiver<Job>, mut work: impl FnMut(Job) -> bool) {
+fn serve(
+    receiver: &Receiver<Job>,
+    to_disk: Option<&SyncSender<Job>>,
+    mut work: impl FnMut(Job) -> bool,
+) {
     while let Ok(job) = receiver.recv() {
+        if let (Some(to_disk), true) = (to_disk, job.may_wait_for_a_disk()) {
+            // If it is full, who asks is not answered and asks again.
+            let _ = to_disk.try_send(job);
+            continue;
+        }
         // The hook has told of a panic; who asked asks again, and the next duty is done all the same.
         let ends = catch_unwind(AssertUnwindSafe(|| !work(job)));
         if ends.unwrap_or(false) {
@@ -375,12 +409,31 @@ mod tests {
             sender.send(job).expect("room");
         }
         let mut done = 0;
-        serve(&receiver, |job| {
+        serve(&receiver, None, |job| {
             assert!(!matches!(job, Job::Seek), "a mistake");
             done += 1;
             !matches!(job, Job::Stop)
         });
         assert_eq!(done, 2, "the one behind it, and the end");
         assert!(receiver.try_recv().is_ok(), "nothing behind that");
+    }
+
+    #[test]
+    fn who_loses_the_majority_does_not_wait_for_a_disk_that_hangs() {
+        let (sender, receiver) = sync_channel(WAITING_MAX);
+        // Nobody takes anything from it.
+        let (to_disk, _for_disk) = sync_channel(2);
+        for job in [Job::NotAlone, Job::NotAlone, Job::NotAlone] {
+            sender.send(job).expect("room");
+        }
+        for job in [Job::Lease { primary: false }, Job::Stop] {
+            sender.send(job).expect("room");
+        }
+        let mut told = false;
+        serve(&receiver, Some(&to_disk), |job| {
+            told |= matches!(job, Job::Lease { primary: false });
+            !matches!(job, Job::Stop)
+        });
+        assert!(told);
     }
 }
