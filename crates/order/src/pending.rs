@@ -31,9 +31,13 @@ use bytes::Bytes;
 use dromon_writeset::Uuid;
 
 use crate::checked::{Check, Sums};
+use crate::network::SLOWEST;
 use crate::pacing::Pacing;
 use crate::sequencer::{Part, RawMessage};
 use crate::types::RaftId;
+
+/// How much longer confirmation is waited for, at most, for what is on its way.
+const TRAVELS_MAX: Duration = Duration::from_secs(30);
 
 /// Limits of a [`PendingQueue`].
 #[derive(Clone, Debug, PartialEq)]
@@ -49,8 +53,8 @@ pub struct PendingLimits {
     pub max_count: usize,
     /// Their bytes. A single message may exceed it if it is alone.
     pub max_bytes: usize,
-    /// Without progress for this long, everything in flight is sent again;
-    /// doubled after each time in vain, up to 16-fold.
+    /// Without progress for this long, and for as long as what is in flight takes on the slowest way that is
+    /// enough, everything in flight is sent again; doubled after each time in vain, up to 16-fold.
     pub resend_after: Duration,
     /// How long to hold back after a refusal; doubled likewise, up to
     /// `resend_after`.
@@ -161,6 +165,8 @@ pub struct PendingQueue {
     flight: VecDeque<RawMessage>,
     /// How many of `flight` the current leader has been sent.
     sent: usize,
+    /// Their bodies' bytes.
+    sent_bytes: usize,
     /// The highest number sent to anyone.
     sent_high: u64,
     confirmed: u64,
@@ -207,6 +213,7 @@ impl PendingQueue {
             checks: BTreeMap::new(),
             flight: VecDeque::new(),
             sent: 0,
+            sent_bytes: 0,
             sent_high: 0,
             confirmed: 0,
             rewind_high: 0,
@@ -341,6 +348,7 @@ impl PendingQueue {
             }
             self.sent_high = self.sent_high.max(m.oseq);
             total += cost;
+            self.sent_bytes += m.body.len();
             out.push(m.clone());
             self.sent += 1;
         }
@@ -368,6 +376,9 @@ impl PendingQueue {
         };
         let less = one.body.len() - message.body.len();
         *one = message;
+        if at.is_some_and(|at| (at as usize) < self.sent) {
+            self.sent_bytes -= less;
+        }
         self.bytes -= less;
         self.piece_bytes -= less;
     }
@@ -439,7 +450,10 @@ impl PendingQueue {
         };
         debug_assert_eq!(m.oseq, oseq);
         self.confirmed = oseq;
-        self.sent = self.sent.saturating_sub(1);
+        if self.sent > 0 {
+            self.sent -= 1;
+            self.sent_bytes -= m.body.len();
+        }
         self.progress_at = now;
         self.vain = 0;
         self.refusals = 0;
@@ -550,15 +564,19 @@ impl PendingQueue {
         }
     }
 
+    /// What was sent lies behind itself on a narrow way, and is confirmed by frames: to send it again there would make
+    /// the way as long again. Losses are told.
     fn patience(&self) -> Duration {
-        self.limits.resend_after * (1 << self.vain.min(4))
+        let travels = self.sent_bytes as u64 * 1000 / u64::from(SLOWEST);
+        let travels = Duration::from_millis(travels).min(TRAVELS_MAX);
+        self.limits.resend_after * (1 << self.vain.min(4)) + travels
     }
 
     fn rewind(&mut self) {
         if self.sent > 0 {
             self.rewinds += 1;
         }
-        self.sent = 0;
+        (self.sent, self.sent_bytes) = (0, 0);
         self.rewind_high = self.sent_high;
     }
 

@@ -42,15 +42,24 @@ where
 /// How long a candidate waits for a vote, at most.
 pub(crate) const VOTE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long the library waits for what a task of its own asks somebody.
+/// In pauses between heartbeats: how long one waits for its answer.
+const HEARTBEAT_PATIENCE: u32 = 3;
+
+/// How long the library waits for what a task of its own asks somebody. Nothing but the kind of the answer tells questions
+/// apart here.
 ///
 /// By itself it waits for a vote no longer than the shortest election time, however long storing it takes there, though a
-/// vote counts for as long as its candidate stands. So the question ends itself (`Client::vote`). Nothing but the kind of
-/// its answer tells it apart here.
+/// vote counts for as long as its candidate stands. So the question ends itself (`Client::vote`).
+///
+/// And for the answer to a heartbeat no longer than until the next one: where the way there and back takes longer, none
+/// would ever count, and a leader would have no lease while nothing is written. The next one to that member waits for it,
+/// so this is well below the shortest election time, which is five pauses.
 fn patience<R>(wanted: Duration) -> Duration {
-    match type_name::<R>().contains("::VoteResponse<") {
-        true => wanted.max(VOTE_PATIENCE * 2),
-        false => wanted,
+    let answer = type_name::<R>();
+    match answer {
+        _ if answer.contains("::VoteResponse<") => wanted.max(VOTE_PATIENCE * 2),
+        _ if answer.contains("::StreamAppendError<") => wanted * HEARTBEAT_PATIENCE,
+        _ => wanted,
     }
 }
 

@@ -194,6 +194,43 @@ fn without_progress_everything_goes_again_less_and_less_often() {
     assert_eq!(q.status().bytes, 0);
 }
 
+/// A frame of half a mebibyte takes eight seconds on the slowest way.
+#[test]
+fn what_is_still_on_a_narrow_way_is_not_sent_again() {
+    let s = Duration::from_secs;
+    let mut q = PendingQueue::new(
+        Uuid([1; 16]),
+        PendingLimits {
+            piece_bytes: 64 << 10,
+            ..PendingLimits::default()
+        },
+    );
+    q.on_leader(Some((1, 1)), NOW);
+    q.push(1, 1, body(512 << 10)).unwrap();
+    assert_eq!(q.next_batch(1 << 20, NOW).len(), 8);
+    assert!(!q.on_timeout(s(8)));
+    assert_eq!(q.next_deadline(NOW), Some(s(9)));
+    // With half of it there, the rest takes half as long.
+    for n in 1..=4 {
+        assert_eq!(q.on_committed(n, s(8)), Progress::Confirmed);
+    }
+    assert_eq!(q.next_deadline(s(8)), Some(s(8 + 5)));
+    assert!(q.on_timeout(s(13)));
+    assert_eq!(numbers(&q.next_batch(1 << 20, s(13))), [5, 6, 7, 8]);
+    // It may be lost after all, and no size makes anybody wait for ever.
+    assert_eq!(q.next_deadline(s(13)), Some(s(13 + 2 + 4)));
+    for n in 5..=8 {
+        q.on_committed(n, s(14));
+    }
+    assert!(q.is_empty());
+    let whole = 8 << 20;
+    for n in 0..whole / 1000 {
+        q.push(1, n, body(1000)).unwrap();
+    }
+    assert!(q.next_batch(usize::MAX, s(20)).len() > 8000);
+    assert_eq!(q.next_deadline(s(20)), Some(s(20 + 1 + 30)));
+}
+
 #[test]
 fn a_gap_sends_again_once() {
     let mut q = queue();

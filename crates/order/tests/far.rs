@@ -1,0 +1,49 @@
+//! Members that are far from each other.
+
+mod world;
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+use world::{World, ms, run};
+
+/// What the node's default options ask for.
+const TIMINGS: [Duration; 4] = [ms(142), ms(714), ms(892), ms(642)];
+const ALL: [u64; 3] = [1, 2, 3];
+
+/// The way there and back takes longer than the pause between two heartbeats.
+#[test]
+fn a_leader_far_from_all_others_keeps_its_lease_while_nothing_is_written() {
+    for seed in 0..5 {
+        run(async move {
+            let mut w = World::new(seed);
+            w.timings = Some(TIMINGS);
+            w.grow(3).await;
+            let leader = w.leader(&ALL).await;
+            let term = w.status(leader).term;
+            for from in ALL {
+                for to in ALL.into_iter().filter(|to| *to != from) {
+                    w.hub.slow(from, to, ms(100));
+                }
+            }
+            w.propose(leader, 1);
+            w.wait_delivered(&ALL, 1).await;
+            let mut held = [0; 3];
+            for _ in 0..100 {
+                sleep(ms(100)).await;
+                for (id, held) in ALL.into_iter().zip(&mut held) {
+                    *held += u32::from(w.status(id).primary);
+                }
+            }
+            // What the others are told of it travels, too.
+            let shorter = held.iter().all(|held| *held >= 30);
+            let led = held[leader as usize - 1] == 100;
+            assert!(led && shorter, "seed {seed}: {held:?}, led by {leader}");
+            assert_eq!(w.status(leader).term, term, "seed {seed}");
+            for id in ALL {
+                w.propose(id, 2);
+            }
+            w.wait_delivered(&ALL, 4).await;
+        });
+    }
+}
