@@ -66,6 +66,8 @@ impl<'o> Writer<'o> {
     /// Ends the packet, and adds a step.
     pub(super) fn push(&mut self, op: Op) {
         self.flush();
+        // Before rows that follow it the session is set up anew.
+        self.checks |= matches!(op, Op::Statement { .. });
         self.ops.push(op);
     }
 

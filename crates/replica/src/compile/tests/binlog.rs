@@ -33,6 +33,32 @@ fn names_in_any_case() {
     );
 }
 
+/// Behind a LOAD DATA the session checks foreign keys again: rows of which the source did not check them say so once more.
+#[test]
+fn unchecked_rows_behind_a_statement() {
+    let unchecked = |id: u8| {
+        let body = [5, 0, 0, 0, 0, 0, 3, 0, 2, 3, 0, id, 0, 0, 0, 1, b'a'];
+        vec![table_map(5, "child"), event(25, &body)]
+    };
+    let text = r"LOAD DATA INFILE '/a.txt' INTO TABLE `plain` LINES TERMINATED BY '\n'";
+    let loads = vec![block(true, 1, "7\n"), load(1, text, "d", &[], 0)];
+    let unit = unit(vec![[unchecked(1), loads, unchecked(2)].concat()]);
+    for style in [Style::Folded, Style::Single] {
+        let ops = steps_of(&unit, style, &Filter::default(), Compare::Key);
+        let texts = shown(ops).into_iter().map(|(text, _)| text);
+        let begins: Vec<String> = texts.map(|text| text.chars().take(24).collect()).collect();
+        let wanted = [
+            "SET foreign_key_checks=0",
+            "DELETE FROM `d`.`child` ",
+            "statement",
+            "SET foreign_key_checks=0",
+            "DELETE FROM `d`.`child` ",
+            "SET foreign_key_checks=1",
+        ];
+        assert_eq!(begins, wanted);
+    }
+}
+
 /// What the session takes part in is for the target's zone; plain rows by BINLOG are not.
 #[test]
 fn what_is_computed_is_local() {
