@@ -34,6 +34,7 @@ use crate::ahead::{Ahead, SLOTS, recover};
 use crate::client::{Client, ClientError, Result as Answer};
 use crate::schedule::Order;
 use crate::value::put_text;
+use crate::xa::Kept;
 
 /// A session for rows: bytes are taken as they are, time is UTC, what the source had checked is not
 /// checked again, but nothing is changed in silence.
@@ -575,21 +576,24 @@ impl Channel {
         Ok(())
     }
 
-    /// XA transactions that are prepared and not decided, and in how many rows each is kept.
-    pub fn prepared(&self, client: &mut Client) -> Result<Vec<(String, u64)>, StandError> {
+    /// XA transactions that are prepared and not decided.
+    pub fn prepared(&self, client: &mut Client) -> Result<Vec<Kept>, StandError> {
         if client.one(HAS_PREPARED)?.is_none() {
             return Ok(Vec::new());
         }
         let rows = client.rows(&format!(
-            "SELECT xid, COUNT(*) FROM dromon_replica.prepared WHERE {} GROUP BY xid",
+            "SELECT xid, COUNT(*), MIN(gtid) FROM dromon_replica.prepared WHERE {} GROUP BY xid",
             self.row()
         ))?;
         let named = rows.into_iter().map(|row| {
             let mut cells = row
                 .into_iter()
                 .map(|cell| String::from_utf8_lossy(&cell.unwrap_or_default()).into_owned());
-            let (name, parts) = (cells.next()?, cells.next()?.parse().ok()?);
-            Some((name, parts))
+            Some(Kept {
+                name: cells.next()?,
+                parts: cells.next()?.parse().ok()?,
+                first: cells.next()?.parse().ok()?,
+            })
         });
         let odd = || StandError::Odd("dromon_replica.prepared".into());
         named.collect::<Option<Vec<_>>>().ok_or_else(odd)

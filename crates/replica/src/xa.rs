@@ -10,17 +10,26 @@
 //! whether they come to the target with the first phase or with the second is the same. With the
 //! second, nothing of it is ever left prepared in the target, where no position could be committed
 //! with it.
+//!
+//! That is so of rows. Of a transaction that was logged as statements, what these read, or looked
+//! for and did not find, is locked on the source until XA PREPARE only: behind what others commit in
+//! between they may do something else. And what they did to tables without transactions XA ROLLBACK
+//! leaves there. Neither is done here.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use dromon_binlog::{
-    Checksum, Cut, EVENT_MAX, Ending, Event, EventError, EventType, Format, GtidEvent, Payload,
-    XaName, cut_event, gtid_flags,
+    Checksum, Cut, EVENT_MAX, Ending, Event, EventError, EventType, Format, Gtid, GtidEvent,
+    Payload, Position, XaName, cut_event, gtid_flags,
 };
 
+use crate::compile::{Filter, is_frame, is_place};
 use crate::unit::{Events, Form, Transaction};
+
+/// Of a longer one that is compressed only the beginning is shown.
+const STATEMENT_MAX: usize = 1 << 20;
 
 const BOTH: u8 = gtid_flags::PREPARED_XA | gtid_flags::COMPLETED_XA;
 
@@ -85,30 +94,57 @@ pub struct Held {
     form: Arc<Form>,
     /// As its GTID event has them.
     flags: u8,
+    /// Not all of it is rows.
+    statements: bool,
+}
+
+/// The text of an event, if it is a statement that changes something here.
+fn statement(raw: &[u8], checksum: Checksum, format: &Format, filter: &Filter) -> Option<Vec<u8>> {
+    let event = Event::parse_unverified(raw, checksum).ok()?;
+    let query = match event.decode(format).ok()? {
+        Payload::Query(query) => query,
+        Payload::LoadQuery(load) => load.query,
+        _ => return None,
+    };
+    let begin = query.begin();
+    if is_frame(&begin) || is_place(&begin) {
+        return None;
+    }
+    let text = query.text(STATEMENT_MAX);
+    // What cannot be read, or is refused, is told when it is to be applied.
+    let wanted = match &text {
+        Ok(text) if !filter.is_empty() => filter.wants_statement(text, query.database) != Ok(false),
+        _ => true,
+    };
+    wanted.then(|| text.unwrap_or(begin).into_owned())
 }
 
 impl Held {
     /// Of a first phase.
-    pub fn of(transaction: &Transaction) -> Held {
+    pub fn of(transaction: &Transaction, filter: &Filter) -> Held {
         let (format, checksum) = (&transaction.form.format, transaction.checksum());
-        let is_frame = |raw: &[u8]| {
+        let is_of_xa = |raw: &[u8]| {
             let event = Event::parse_unverified(raw, checksum);
             let payload = event.as_ref().ok().and_then(|e| e.decode(format).ok());
             matches!(payload, Some(Payload::Query(query)) if starts(&query.begin(), b"XA "))
         };
-        let events = transaction.events.iter().filter(|raw| !is_frame(raw));
-        Held {
-            events: events.collect(),
+        let events = transaction.events.iter().filter(|raw| !is_of_xa(raw));
+        let events: Events = events.collect();
+        let mut held = Held {
+            events,
             form: Arc::clone(&transaction.form),
             flags: transaction.group.flags,
-        }
+            statements: false,
+        };
+        held.statements = held.statement(filter).is_some();
+        held
     }
 
     /// As it was kept: a format description, and events one behind the other.
     ///
     /// # Errors
     /// They are none.
-    pub fn read(form: &[u8], mut bytes: &[u8]) -> Result<Held, String> {
+    pub fn read(form: &[u8], mut bytes: &[u8], filter: &Filter) -> Result<Held, String> {
         let format = Format::decode(form).map_err(|error| error.to_string())?;
         let checksum = format.checksum();
         let mut events = Events::default();
@@ -131,11 +167,14 @@ impl Held {
             .ok_or("they do not begin with a GTID event")?;
         // One that was kept by an older replica has more in it.
         let form = Event::parse_unverified(form, checksum).and_then(|event| Form::of(&event));
-        Ok(Held {
+        let mut held = Held {
             events,
             form: Arc::new(form.map_err(|error| error.to_string())?),
             flags,
-        })
+            statements: false,
+        };
+        held.statements = held.statement(filter).is_some();
+        Ok(held)
     }
 
     /// What [`Held::read`] needs.
@@ -150,6 +189,24 @@ impl Held {
 
     fn len(&self) -> usize {
         self.events.bytes().len()
+    }
+
+    /// Whether something of it that is not left out was logged as a statement.
+    pub fn has_statements(&self) -> bool {
+        self.statements
+    }
+
+    /// The first such statement.
+    pub fn statement(&self, filter: &Filter) -> Option<Vec<u8>> {
+        let format = &self.form.format;
+        let mut events = self.events.iter();
+        events.find_map(|raw| statement(raw, format.checksum(), format, filter))
+    }
+
+    /// Whether something of it may be there on the source when it is rolled back: of tables without
+    /// transactions, or temporary ones. Rows of such are a group of their own.
+    pub fn may_stay(&self) -> bool {
+        self.statements && self.flags & gtid_flags::TRANSACTIONAL == 0
     }
 
     /// The second phase: what is applied in its place.
@@ -190,28 +247,73 @@ pub fn without_rows(transaction: &Transaction) -> Transaction {
     }
 }
 
+/// One that the target has kept since before this session.
+#[derive(Debug)]
+pub struct Kept {
+    /// As XA RECOVER names it.
+    pub name: String,
+    /// Rows in which it is kept.
+    pub parts: u64,
+    /// Its first phase.
+    pub first: Gtid,
+}
+
 #[derive(Debug)]
 struct Entry {
-    /// Rows in which it is kept.
     parts: u64,
+    first: Gtid,
+    /// How many changes came before its first phase, if that is known.
+    changes: Option<u64>,
+    /// See [`Held::may_stay`]; known of what came in this session.
+    stays: Option<bool>,
     /// Here as well.
     held: Option<Held>,
+}
+
+/// What was prepared, and is decided.
+#[derive(Debug)]
+pub struct Taken {
+    /// Rows in which it is kept.
+    pub parts: u64,
+    /// Its first phase.
+    pub first: Gtid,
+    /// Whether nothing was changed between that and now, if it is known.
+    pub unchanged: Option<bool>,
+    /// See [`Held::may_stay`], if that is known.
+    pub stays: Option<bool>,
+    /// Its events, if they are here.
+    pub held: Option<Held>,
 }
 
 /// What is prepared and not decided. All of it is kept in the target; what has room, here as well.
 #[derive(Debug)]
 pub struct Prepared {
     all: BTreeMap<String, Entry>,
+    /// Transactions so far that change something.
+    changes: u64,
     bytes: usize,
     bytes_max: usize,
 }
 
 impl Prepared {
-    /// Names, and in how many rows each is kept; here at most about so many bytes are held.
-    pub fn new(kept: impl IntoIterator<Item = (String, u64)>, bytes_max: usize) -> Prepared {
-        let entry = |(name, parts)| (name, Entry { parts, held: None });
+    /// `position`: where the target stands. Here at most about `bytes_max` are held.
+    pub fn new(kept: Vec<Kept>, position: &Position, bytes_max: usize) -> Prepared {
+        let mut all = position.iter();
+        // Of several domains it is not known which one was the last.
+        let last = all.next().filter(|_| all.next().is_none());
+        let entry = |kept: Kept| {
+            let entry = Entry {
+                parts: kept.parts,
+                first: kept.first,
+                changes: (last == Some(kept.first)).then_some(0),
+                stays: None,
+                held: None,
+            };
+            (kept.name, entry)
+        };
         Prepared {
             all: kept.into_iter().map(entry).collect(),
+            changes: 0,
             bytes: 0,
             bytes_max,
         }
@@ -227,28 +329,55 @@ impl Prepared {
         self.all.is_empty()
     }
 
-    /// One more.
-    pub fn add(&mut self, name: String, held: Held, parts: u64) {
-        let len = held.len();
-        let held = (self.bytes + len <= self.bytes_max).then_some(held);
-        self.bytes += held.as_ref().map_or(0, Held::len);
-        self.all.insert(name, Entry { parts, held });
+    /// A transaction changes something.
+    pub fn changed(&mut self) {
+        self.changes += 1;
     }
 
-    /// It is decided. Gives in how many rows it is kept, and its events if they are here.
-    pub fn take(&mut self, name: &str) -> Option<(u64, Option<Held>)> {
+    /// A transaction comes that the target has already.
+    pub fn passes(&mut self, gtid: Gtid) {
+        match self.all.values_mut().find(|entry| entry.first == gtid) {
+            Some(entry) => entry.changes = Some(self.changes),
+            None => self.changes += 1,
+        }
+    }
+
+    /// One more.
+    pub fn add(&mut self, name: String, first: Gtid, held: Held, parts: u64) {
+        let len = held.len();
+        let stays = Some(held.may_stay());
+        let held = (self.bytes + len <= self.bytes_max).then_some(held);
+        self.bytes += held.as_ref().map_or(0, Held::len);
+        let entry = Entry {
+            parts,
+            first,
+            changes: Some(self.changes),
+            stays,
+            held,
+        };
+        self.all.insert(name, entry);
+    }
+
+    /// It is decided.
+    pub fn take(&mut self, name: &str) -> Option<Taken> {
         let entry = self.all.remove(name)?;
         self.bytes -= entry.held.as_ref().map_or(0, Held::len);
-        Some((entry.parts, entry.held))
+        Some(Taken {
+            parts: entry.parts,
+            first: entry.first,
+            unchanged: entry.changes.map(|before| before == self.changes),
+            stays: entry.stays,
+            held: entry.held,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use dromon_binlog::{GroupName, Gtid, Header, encode_event};
+    use dromon_binlog::{GroupName, Header, encode_event};
 
     use super::*;
-    use crate::compile::tests::{packed, query, rows, started, unit, xid};
+    use crate::compile::tests::{block, load, packed, query, rows, started, unit, xid};
 
     fn format() -> Format {
         Format::unknown()
@@ -331,7 +460,7 @@ mod tests {
         let none = without_rows(&of);
         assert_eq!(none.gtid.seqno, 5);
         assert!(!none.has_rows() && none.events.len() == 1);
-        let held = Held::of(&of);
+        let held = Held::of(&of, &Filter::default());
         assert_eq!(held.events.len(), of.events.len() - 1, "without XA END");
         let decided = held.clone().decided(&second("XA COMMIT X'6131',X'',3"));
         assert_eq!(decided.gtid.seqno, 8);
@@ -343,41 +472,128 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_read_again() {
-        let held = Held::of(&first());
-        let kept = held.bytes();
+        let held = Held::of(&first(), &Filter::default());
+        let (kept, all) = (held.bytes(), Filter::default());
         let form = started(77);
-        let read = Held::read(&form, kept).expect("what was kept");
+        let read = Held::read(&form, kept, &all).expect("what was kept");
         assert_eq!(read.bytes(), kept);
         assert_eq!(read.flags, held.flags);
         let told = Format::decode(read.form()).expect("a format description");
         assert_eq!(told.created, 0, "no target is told of a start");
-        assert!(Held::read(&form, &kept[..kept.len() - 1]).is_err());
+        assert!(Held::read(&form, &kept[..kept.len() - 1], &all).is_err());
         assert!(
             Held::read(
                 &form,
-                &kept[held.events.iter().next().expect("an event").len()..]
+                &kept[held.events.iter().next().expect("an event").len()..],
+                &all
             )
             .is_err()
         );
-        assert!(Held::read(&form, b"").is_err());
-        assert!(Held::read(b"", kept).is_err());
+        assert!(Held::read(&form, b"", &all).is_err());
+        assert!(Held::read(b"", kept, &all).is_err());
+    }
+
+    /// Rows can be applied whatever came in between, and rows of tables without transactions are a group of their own.
+    #[test]
+    fn what_is_logged_as_statements() {
+        let held_by = |filter: &Filter, middle: Vec<Vec<u8>>, flags: u8| {
+            let flags = gtid_flags::PREPARED_XA | flags;
+            let of = transaction(5, flags, Ending::XaPrepare, middle);
+            let held = Held::of(&of, filter);
+            let read = Held::read(&started(77), held.bytes(), filter).expect("what was kept");
+            let has = |held: &Held| (held.has_statements(), held.may_stay());
+            assert_eq!(has(&read), has(&held));
+            assert_eq!(held.has_statements(), held.statement(filter).is_some());
+            has(&held)
+        };
+        let all = Filter::default();
+        let held = |middle, flags| held_by(&all, middle, flags);
+        let whole = gtid_flags::TRANSACTIONAL;
+        let row = || rows("plain", &[(None, Some((1, Some("a"))))]);
+        let place = |text| [vec![query(text, "d")], row()].concat();
+        let delete = || place("DELETE FROM t WHERE grp = 5");
+        assert_eq!(held(delete(), whole), (true, false));
+        assert_eq!(held(delete(), 0), (true, true));
+        assert_eq!(
+            held(vec![packed(&query("DELETE FROM t", "d"))], 0),
+            (true, true)
+        );
+        for only_rows in [row(), place("SAVEPOINT `a`"), place("ROLLBACK TO `a`")] {
+            assert_eq!(held(only_rows, 0), (false, false));
+        }
+        let text = r"LOAD DATA INFILE '/a.txt' INTO TABLE `plain` LINES TERMINATED BY '\n'";
+        let loads = vec![block(true, 1, "7\n"), load(1, text, "d", &[], 0)];
+        assert_eq!(held(loads, whole), (true, false));
+        let without = Filter::new(Vec::new(), vec!["d".into()]);
+        assert_eq!(held_by(&without, delete(), 0), (false, false));
+    }
+
+    /// Also where it was kept before this session, as far as its position tells.
+    #[test]
+    fn whether_others_came_in_between() {
+        let kept = |name: &str, first: &str| Kept {
+            name: name.into(),
+            parts: 1,
+            first: first.parse().expect("a GTID"),
+        };
+        let all = |position: &str| {
+            let kept = vec![
+                kept("old", "0-1-4"),
+                kept("last", "0-1-7"),
+                kept("ahead", "0-1-9"),
+            ];
+            Prepared::new(kept, &position.parse().expect("a position"), 1000)
+        };
+        let unchanged = |all: &mut Prepared, name: &str| {
+            let taken = all.take(name).expect("it is kept");
+            taken.unchanged
+        };
+        let mut one = all("0-1-7");
+        assert_eq!(unchanged(&mut one, "old"), None);
+        assert_eq!(unchanged(&mut one, "last"), Some(true));
+        // Which domain was the last one is not known.
+        assert_eq!(unchanged(&mut all("0-1-7,1-1-3"), "last"), None);
+        // What the target has already comes once more.
+        let mut one = all("0-1-7");
+        one.passes("0-1-9".parse().expect("a GTID"));
+        assert_eq!(unchanged(&mut one, "ahead"), Some(true));
+        let mut one = all("0-1-7");
+        one.passes("0-1-9".parse().expect("a GTID"));
+        one.passes("0-1-10".parse().expect("a GTID"));
+        assert_eq!(unchanged(&mut one, "ahead"), Some(false));
+        assert_eq!(unchanged(&mut one, "last"), Some(false));
+        let held = Held::of(&first(), &Filter::default());
+        one.add("x".into(), first().gtid, held.clone(), 1);
+        one.add("y".into(), first().gtid, held, 1);
+        assert_eq!(unchanged(&mut one, "x"), Some(true));
+        one.changed();
+        assert_eq!(unchanged(&mut one, "y"), Some(false));
     }
 
     #[test]
     fn what_has_no_room_is_in_the_target_alone() {
-        let held = Held::of(&first());
-        let mut all = Prepared::new([("old".to_owned(), 2)], held.len() * 2);
+        let held = Held::of(&first(), &Filter::default());
+        let gtid = first().gtid;
+        let kept = Kept {
+            name: "old".into(),
+            parts: 2,
+            first: gtid,
+        };
+        let mut all = Prepared::new(vec![kept], &Position::new(), held.len() * 2);
         for name in ["a", "b", "c"] {
-            all.add(name.into(), held.clone(), 1);
+            all.add(name.into(), gtid, held.clone(), 1);
         }
         assert_eq!(all.len(), 4);
-        let mut here = |name: &str| all.take(name).map(|(parts, held)| (parts, held.is_some()));
+        let mut here = |name: &str| {
+            let taken = all.take(name)?;
+            Some((taken.parts, taken.held.is_some()))
+        };
         assert_eq!(here("old"), Some((2, false)));
         assert_eq!(here("c"), Some((1, false)));
         assert_eq!(here("a"), Some((1, true)));
         assert_eq!(here("a"), None);
-        all.add("d".into(), held, 1);
-        assert!(all.take("d").is_some_and(|(_, held)| held.is_some()));
+        all.add("d".into(), gtid, held, 1);
+        assert!(all.take("d").is_some_and(|taken| taken.held.is_some()));
         assert!(!all.is_empty());
     }
 }

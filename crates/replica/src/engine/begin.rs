@@ -127,6 +127,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     cases::warn(&settings.filter, control, &known, log)?;
     let xa = Phases::new(
         channel.prepared(control)?,
+        &stand.position,
         settings,
         logged,
         facts.packet_max,

@@ -97,7 +97,7 @@ pub(super) struct Begun<'s> {
 }
 
 pub(super) struct Planner<'s> {
-    settings: &'s Settings,
+    pub(super) settings: &'s Settings,
     pub(super) shared: &'s Shared,
     link: &'s Link,
     pub(super) control: Client,
@@ -116,7 +116,7 @@ pub(super) struct Planner<'s> {
     logged: Option<Position>,
     /// What was under way when the last run ended.
     under_way: Option<Gtid>,
-    log: &'s Log,
+    pub(super) log: &'s Log,
     epoch: u64,
     /// The position that stands in the target, and since when.
     saved: (String, Instant),
@@ -278,6 +278,7 @@ impl<'s> Planner<'s> {
 
     fn take(&mut self, transaction: Transaction, bytes: usize) -> Result<(), End> {
         if self.ahead.has(transaction.gtid) {
+            self.xa.passes(transaction.gtid);
             self.seal();
             self.open.bytes = bytes;
             self.open.transactions.push(transaction);
@@ -313,6 +314,10 @@ impl<'s> Planner<'s> {
             &transaction,
         )
         .map_err(|error| End::Fatal(format!("{} cannot be read: {error}.", transaction.gtid)))?;
+        // What came back was done by others meanwhile.
+        if gtid.server == self.own || transaction.events.len() > 1 && !found.left_out {
+            self.xa.changed();
+        }
         let id = transaction.group.commit_id;
         let group = id.map(|id| (transaction.gtid.domain, id));
         let single = found.alone.is_some() || found.set.barrier().is_some();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use dromon_binlog::{EventType, GtidEvent, Payload, XaName, gtid_flags};
+use dromon_binlog::{EventType, GtidEvent, Payload, XaName, XaPrepare, gtid_flags};
 use dromon_relay::log::Log;
 
 use super::{End, Progress, Settings, session};
@@ -101,25 +101,51 @@ fn statement(seqno: u8, text: &str) -> [Vec<u8>; 2] {
     ]
 }
 
-/// A second phase of an XA transaction.
-fn xa_commit(gtid: &str) -> Vec<Vec<u8>> {
-    let commit = Payload::Gtid(GtidEvent {
+/// The GTID event of a phase of the XA transaction X'61',X'',1.
+fn xa_gtid(gtid: &str, flags: u8) -> Vec<u8> {
+    let of = Payload::Gtid(GtidEvent {
         gtid: gtid.parse().expect("a GTID"),
-        flags: gtid_flags::COMPLETED_XA | gtid_flags::STANDALONE,
+        flags,
         commit_id: None,
-        xa: Some(XaName {
-            format: 1,
-            gtrid: b"a",
-            bqual: b"",
-        }),
+        xa: Some(XA),
         extra: None,
         tail: &[],
     });
-    let text = query("XA COMMIT X'61',X'',1", "");
+    event(EventType::GTID, &of)
+}
+
+const XA: XaName<'_> = XaName {
+    format: 1,
+    gtrid: b"a",
+    bqual: b"",
+};
+
+/// Its first phase: a statement. `flags`: whether all its tables have transactions.
+fn xa_prepare(gtid: &str, flags: u8) -> Vec<Vec<u8>> {
+    let text = |text| event(EventType::QUERY, &Payload::Other(&query(text, "d")[19..]));
+    let prepare = Payload::XaPrepare(XaPrepare {
+        name: XA,
+        one_phase: false,
+    });
     vec![
-        event(EventType::GTID, &commit),
-        event(EventType::QUERY, &Payload::Other(&text[19..])),
+        xa_gtid(gtid, gtid_flags::PREPARED_XA | flags),
+        text("DELETE FROM t WHERE grp = 5"),
+        text("XA END X'61',X'',1"),
+        event(EventType::XA_PREPARE, &prepare),
     ]
+}
+
+/// Its second one.
+fn xa_second(gtid: &str, text: &str) -> Vec<Vec<u8>> {
+    let flags = gtid_flags::COMPLETED_XA | gtid_flags::STANDALONE;
+    vec![
+        xa_gtid(gtid, flags),
+        event(EventType::QUERY, &Payload::Other(&query(text, "")[19..])),
+    ]
+}
+
+fn xa_commit(gtid: &str) -> Vec<Vec<u8>> {
+    xa_second(gtid, "XA COMMIT X'61',X'',1")
 }
 
 /// Two statements, and two transactions that may become one.
@@ -517,7 +543,7 @@ fn what_is_kept_and_cannot_be_read() {
         let target = Fake::new(move |text| match text {
             _ if text.contains("TABLE_NAME='prepared'") => Some(cell("1")),
             _ if text.starts_with("SELECT xid, COUNT(*)") => {
-                let row = ["X'61',X'',1", "1"].map(str::to_owned);
+                let row = ["X'61',X'',1", "1", "0-1-3"].map(str::to_owned);
                 Some(Reply::Row(row.to_vec()))
             }
             _ if text.starts_with("SELECT form, events") => Some(Reply::Fail(code)),
@@ -537,6 +563,71 @@ fn what_is_kept_and_cannot_be_read() {
             set.is_some() && set < at(&|text| text == "BEGIN"),
             "{said:?}"
         );
+    }
+}
+
+/// Statements of an XA transaction are run if nothing was changed since its first phase. Else they are refused by name, as
+/// is a rollback that does not take all of them back; and people are told how it does not come to that.
+#[test]
+fn statements_of_an_xa_transaction() {
+    let whole = gtid_flags::TRANSACTIONAL;
+    let xid = || event(EventType::XID, &Payload::Other(&[1, 0, 0, 0, 0, 0, 0, 0]));
+    let another = || vec![gtid(6, whole), xid()];
+    let commit = "XA COMMIT X'61',X'',1";
+    let rollback = "XA ROLLBACK X'61',X'',1";
+    let since =
+        "(0-1-7), of which it logged statements, and others committed since its XA PREPARE (0-1-5)";
+    let stays = "X'61',X'',1 (0-1-7; XA PREPARE 0-1-5), of which it logged statements, and not all of its tables";
+    for (flags, between, second, says) in [
+        (whole, vec![], commit, None),
+        (0, vec![], commit, None),
+        (whole, another(), commit, Some(since)),
+        (whole, another(), rollback, None),
+        (0, vec![], rollback, Some(stays)),
+    ] {
+        let packets = [
+            vec![started(0)],
+            xa_prepare("0-1-5", flags),
+            between,
+            xa_second("0-1-7", second),
+        ];
+        let source = sends(packets.concat());
+        let target = Fake::new(serves);
+        let mut settings = settings(&target, &[]);
+        settings.source.address = source.account().address;
+        let path = format!("dromon-xa-{}-{flags}-{second}", std::process::id());
+        let path = std::env::temp_dir().join(path.replace(' ', "-"));
+        let _ = std::fs::remove_file(&path);
+        let running = Running::saying(settings, Log::file(&path).expect("writable"));
+        let at = |seqno: &str| {
+            let position = format!("'0-1-{seqno}'");
+            let moves = "UPDATE dromon_replica.position";
+            let mut said = target.said().into_iter();
+            said.any(|text| text.starts_with(moves) && text.contains(&position))
+        };
+        if let Some(says) = says {
+            let end = running.end();
+            let words = [
+                says,
+                "first statement: DELETE FROM t WHERE grp = 5",
+                "binlog_format=ROW",
+            ];
+            let refused =
+                matches!(&end, End::Fatal(why) if words.iter().all(|word| why.contains(word)));
+            assert!(refused, "{end:?}");
+            assert!(!at("7"));
+        } else {
+            running.until(|| at("7"));
+            running.told_to_end();
+        }
+        let ran = target
+            .said()
+            .iter()
+            .any(|text| text.starts_with("DELETE FROM t"));
+        assert_eq!(ran, says.is_none() && second == commit);
+        let text = std::fs::read_to_string(&path).expect("readable");
+        assert_eq!(text.matches("it ends this replica").count(), 1, "{text}");
+        std::fs::remove_file(&path).expect("there");
     }
 }
 

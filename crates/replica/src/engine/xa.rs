@@ -2,11 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
+use dromon_binlog::{Gtid, Position};
+use dromon_relay::log::Level;
+
 use super::begin::unusable;
 use super::plan::Planner;
-use super::{End, Settings};
+use super::{End, Settings, texts};
 use crate::unit::{Own, Transaction};
-use crate::xa::{Held, Phase, Prepared, phase, without_rows};
+use crate::xa::{Held, Kept, Phase, Prepared, Taken, phase, without_rows};
 
 /// Bytes of events in a row of the table in which they are kept, at most.
 const PART: usize = 256 << 10;
@@ -18,21 +21,25 @@ pub(super) struct Phases {
     has_table: bool,
     logged: bool,
     part: usize,
+    /// It was said that statements are not locked in between.
+    warned: bool,
 }
 
 impl Phases {
-    /// `kept`: those that the target has, if it has the table. `packet_max`: longest packet that it
-    /// takes.
+    /// `kept`: those that the target has, if it has the table. `position`: where it stands. `packet_max`:
+    /// longest packet that it takes.
     pub(super) fn new(
-        kept: Vec<(String, u64)>,
+        kept: Vec<Kept>,
+        position: &Position,
         settings: &Settings,
         logged: bool,
         packet_max: usize,
     ) -> Phases {
         Phases {
             has_table: !kept.is_empty(),
-            prepared: Prepared::new(kept, settings.memory / 4),
+            prepared: Prepared::new(kept, position, settings.memory / 4),
             logged,
+            warned: false,
             // Each byte may become two.
             part: PART.min(packet_max / 4),
         }
@@ -40,6 +47,16 @@ impl Phases {
 
     pub(super) fn len(&self) -> usize {
         self.prepared.len()
+    }
+
+    /// A transaction is planned that changes something.
+    pub(super) fn changed(&mut self) {
+        self.prepared.changed();
+    }
+
+    /// One comes that the target has already.
+    pub(super) fn passes(&mut self, gtid: Gtid) {
+        self.prepared.passes(gtid);
     }
 }
 
@@ -66,7 +83,15 @@ impl Planner<'_> {
                 .map_err(unusable)?;
             self.xa.has_table = true;
         }
-        let held = Held::of(transaction);
+        let held = Held::of(transaction, &self.settings.filter);
+        if held.has_statements() && !std::mem::replace(&mut self.xa.warned, true) {
+            let text = format!(
+                "The source logged statements of the XA transaction {name} ({}), as it does with binlog_format MIXED or STATEMENT. If others \
+                 commit before it does, it ends this replica: what it did cannot be told then. Let clients of XA have binlog_format=ROW.",
+                transaction.gtid
+            );
+            self.log.say(Level::Warning, &text);
+        }
         let bytes = held.bytes();
         let mut statements = Vec::new();
         for (n, part) in bytes.chunks(self.xa.part.max(1)).enumerate() {
@@ -81,7 +106,7 @@ impl Planner<'_> {
             statements,
         };
         let parts = own.statements.len() as u64;
-        self.xa.prepared.add(name, held, parts);
+        self.xa.prepared.add(name, transaction.gtid, held, parts);
         Ok(Transaction {
             own: Some(own),
             ..without_rows(transaction)
@@ -95,7 +120,7 @@ impl Planner<'_> {
         commits: bool,
     ) -> Result<Transaction, End> {
         let gtid = transaction.gtid;
-        let Some((parts, held)) = self.xa.prepared.take(name) else {
+        let Some(taken) = self.xa.prepared.take(name) else {
             return match commits {
                 // There is nothing to take back.
                 false => Ok(without_rows(transaction)),
@@ -109,14 +134,56 @@ impl Planner<'_> {
         };
         let mut text = Vec::new();
         self.channel.put_decided(&mut text, name);
+        let Taken {
+            parts,
+            first,
+            unchanged,
+            stays,
+            held,
+        } = taken;
+        let held = match held {
+            // Nothing of it is needed.
+            _ if !commits && stays == Some(false) => None,
+            Some(held) => Some(held),
+            None => Some(self.kept(name)?),
+        };
+        let by_hand = |why: String| {
+            let begin = held
+                .as_ref()
+                .and_then(|held| held.statement(&self.settings.filter));
+            let begin = texts::of_error(&begin.unwrap_or_default());
+            let decided = String::from_utf8_lossy(&text);
+            End::Fatal(format!(
+                "{why} Its first statement: {begin}. Nothing of it is in the target; everything before it is. Make the tables of its \
+                 statements the same as on the source, by hand or with a new copy. By hand: then do {decided}, and set gtid_pos in \
+                 dromon_replica.position behind {gtid}. So that it does not come to this, let clients of XA have binlog_format=ROW on the source."
+            ))
+        };
+        if commits && held.as_ref().is_some_and(Held::has_statements) && unchanged != Some(true) {
+            let others = match unchanged {
+                Some(_) => "others committed",
+                None => "others may have committed",
+            };
+            return Err(by_hand(format!(
+                "The source committed the XA transaction {name} ({gtid}), of which it logged statements, and {others} since its XA PREPARE \
+                 ({first}): what its statements read, or did not find, was not locked there any more. Behind these others they may change \
+                 other rows here than they did there, so they are not run."
+            )));
+        }
+        if !commits && held.as_ref().is_some_and(Held::may_stay) {
+            return Err(by_hand(format!(
+                "The source rolled back the XA transaction {name} ({gtid}; XA PREPARE {first}), of which it logged statements, and not all of \
+                 its tables can be rolled back there: what it did to tables without transactions, or to temporary ones, stays, and which \
+                 of its statements that is cannot be told."
+            )));
+        }
+        let decided = match held {
+            Some(held) if commits => held.decided(transaction),
+            _ => without_rows(transaction),
+        };
         let own = Own {
             name: name.as_bytes().to_vec(),
             statements: vec![(text, parts)],
-        };
-        let decided = match (commits, held) {
-            (false, _) => without_rows(transaction),
-            (true, Some(held)) => held.decided(transaction),
-            (true, None) => self.kept(name)?.decided(transaction),
         };
         Ok(Transaction {
             own: Some(own),
@@ -134,7 +201,7 @@ impl Planner<'_> {
             .channel
             .prepared_events(&mut self.control, name)
             .map_err(unusable)?;
-        Held::read(&form, &events).map_err(|why| {
+        Held::read(&form, &events, &self.settings.filter).map_err(|why| {
             End::Fatal(format!(
                 "The events of the XA transaction {name} in dromon_replica.prepared cannot be read: {why}. Nothing of it is in the target's \
                  tables. Did somebody change them?"

@@ -82,7 +82,11 @@ fn client(primary: &Server, number: u64, stop: &AtomicBool) -> anyhow::Result<Co
             continue;
         }
         let name = format!("'g{number}-{n}','b'");
-        let format = ["ROW", "ROW", "STATEMENT"][random.below(3) as usize];
+        // Statements of what is prepared are refused behind what others commit.
+        let (one_phase, format) = match random.below(8) {
+            0 => (true, "STATEMENT"),
+            _ => (false, "ROW"),
+        };
         conn.query_drop(format!("SET binlog_format={format}"))?;
         // Some are too long for one row of what is kept.
         let pad = match random.below(40) {
@@ -106,7 +110,7 @@ fn client(primary: &Server, number: u64, stop: &AtomicBool) -> anyhow::Result<Co
             counts.given_up += 1;
             continue;
         }
-        if random.below(8) == 0 {
+        if one_phase {
             conn.query_drop(format!("XA COMMIT {name} ONE PHASE"))?;
             counts.committed += 1;
             continue;
@@ -284,5 +288,84 @@ fn decided(
     case.note(format!(
         "what was kept comes when it is decided; a first phase that came too early is told, with {BETWEEN} transactions before the second one applied"
     ));
+    statements(case, primary, target, &mut replica)
+}
+
+/// Logged as statements: right if nobody came in between, also for a replica that was not there then; else refused, as is
+/// a rollback that leaves something. What it says to do by hand is enough to go on.
+fn statements(
+    case: &mut Case,
+    primary: &Server,
+    target: &Server,
+    replica: &mut Replica,
+) -> anyhow::Result<()> {
+    const TABLES: &str = "xt.s, xt.m";
+    const STANDS: &str = "SELECT gtid_pos FROM dromon_replica.position WHERE channel = 'default'";
+    primary.run(&[
+        "CREATE TABLE xt.s (id INT PRIMARY KEY, grp INT, v INT) ENGINE=InnoDB",
+        "CREATE TABLE xt.m (id INT PRIMARY KEY) ENGINE=MyISAM",
+        "INSERT INTO xt.s VALUES (1, 5, 0), (2, 6, 0), (3, 7, 0), (8, 8, 0)",
+    ])?;
+    let prepare = |format: &str, group: u32, more: &str| {
+        primary.run(&[
+            "USE xt",
+            &format!("SET binlog_format = {format}"),
+            "XA START 'by'",
+            &format!("DELETE FROM s WHERE grp = {group}"),
+            more,
+            "XA END 'by'",
+            "XA PREPARE 'by'",
+        ])
+    };
+    let decide = |how: &str| decide(&mut primary.connect("")?, how, "'by'");
+    for (format, group) in [("MIXED", 5), ("STATEMENT", 6)] {
+        prepare(format, group, "DO 0")?;
+        ensure!(replica.finish(&[])?, "{}", replica.log.display());
+        decide("XA COMMIT")?;
+        ensure!(replica.finish(&[])?, "{}", replica.log.display());
+        equal(primary, target, TABLES, format)?;
+    }
+    for (format, more, between, how, says, by_hand) in [
+        (
+            "MIXED",
+            "DO 0",
+            "INSERT INTO xt.s VALUES (9, 7, 1)",
+            "XA COMMIT",
+            "and others committed since its XA PREPARE",
+            "DELETE FROM xt.s WHERE id = 3",
+        ),
+        (
+            "STATEMENT",
+            "INSERT INTO m VALUES (1)",
+            "DO 0",
+            "XA ROLLBACK",
+            "not all of its tables can be rolled back",
+            "INSERT INTO xt.m VALUES (1)",
+        ),
+    ] {
+        prepare(format, 7, more)?;
+        // What it looked for is not locked any more.
+        primary.run(&["SET innodb_lock_wait_timeout = 1", between])?;
+        let before: String = primary.one("SELECT @@gtid_binlog_pos")?;
+        decide(how)?;
+        ensure!(!replica.finish(&[])?, "{how}: it was not refused");
+        let have: String = target.one(STANDS)?;
+        let said = replica.said()?;
+        ensure!(
+            said.contains(says) && have == before,
+            "{how}: {have}, {said}"
+        );
+        let behind: String = primary.one("SELECT @@gtid_binlog_pos")?;
+        target.run(&[
+            by_hand,
+            r"DELETE FROM dromon_replica.prepared WHERE xid = 'X\'6279\',X\'\',1'",
+            &format!(
+                "UPDATE dromon_replica.position SET gtid_pos = '{behind}' WHERE channel = 'default'"
+            ),
+        ])?;
+        ensure!(replica.finish(&[])?, "{}", replica.log.display());
+        equal(primary, target, TABLES, how)?;
+    }
+    case.note("statements of XA transactions that nobody came behind are run, others refused");
     Ok(())
 }
