@@ -8,7 +8,8 @@ use common::{
     transaction,
 };
 use dromon_binlog::{
-    BinlogState, Checkpoint, Checksum, EventType, Gtid, GtidList, Maker, Payload, Place, gtid_flags,
+    BinlogState, Checkpoint, Checksum, EventType, Gtid, GtidList, Maker, Payload, Place, Rotate,
+    gtid_flags,
 };
 use dromon_log::SimDevice;
 use dromon_relay::pull::{Act, Ingest, IngestError, PullError, take};
@@ -47,6 +48,38 @@ fn a_place_beyond_4_gib() {
     comes(&artificial_rotate("g", 4, CRC));
     let beat = maker.heartbeat("g", 1000).expect("it fits");
     assert_eq!(comes(&beat), (b"g".to_vec(), 1000, true));
+}
+
+/// A primary that takes long to make its next file has said what that is called, and sends heartbeats of the one before
+/// meanwhile: what is acknowledged is in that one. Nothing of the next one is known yet.
+#[test]
+fn a_heartbeat_before_the_next_file_is_made() {
+    const CRC: Checksum = Checksum::Crc32;
+    let mut ingest = Ingest::new();
+    let mut comes = |raw: &[u8]| {
+        let taken = ingest.event(raw, &History::default(), None, None);
+        taken.expect("a good primary");
+        let (file, position) = ingest.place();
+        (String::from_utf8_lossy(file).into_owned(), position)
+    };
+    let maker = Maker {
+        server_id: 1,
+        timestamp: 0,
+        checksum: CRC,
+        place: Place::Nowhere,
+    };
+    comes(&artificial_rotate("f", 4, CRC));
+    comes(&format_event(CRC));
+    let rotate = Payload::Rotate(Rotate {
+        file: b"g",
+        position: 4,
+    });
+    let beat = maker.heartbeat("f", 1000).expect("it fits");
+    comes(&event(EventType::ROTATE, 1, &rotate, CRC));
+    assert_eq!(comes(&beat), ("f".to_owned(), 1000));
+    assert_eq!(comes(&artificial_rotate("g", 4, CRC)), ("g".to_owned(), 4));
+    let beat = maker.heartbeat("g", 300).expect("it fits");
+    assert_eq!(comes(&beat), ("g".to_owned(), 300));
 }
 
 /// What a file begins with is sent before the primary looks in it for the place to go on.

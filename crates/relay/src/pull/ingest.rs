@@ -301,7 +301,7 @@ impl Ingest {
         };
         let header = *event.header();
         let before = self.position;
-        if let Some((file, position)) = whole_place(&event) {
+        if let Some((file, position)) = whole_place(&event, &self.file) {
             if self.file != file {
                 self.file = file.to_vec();
             }
@@ -463,20 +463,17 @@ pub(super) fn is_heartbeat(kind: EventType) -> bool {
     kind == EventType::HEARTBEAT || kind == EventType::HEARTBEAT_V2
 }
 
-/// Where the primary is, of a heartbeat that says it in more than 32 bits: MariaDB's beyond 4 GiB, and
-/// MySQL's second kind.
-fn whole_place<'a>(event: &Event<'a>) -> Option<(&'a [u8], u64)> {
-    let whole = match event.kind() {
-        EventType::HEARTBEAT => event.header().end_pos == 0,
-        kind => kind == EventType::HEARTBEAT_V2,
+/// Where the primary is, of a heartbeat that says all of it: MariaDB's beyond 4 GiB, MySQL's second kind, and one of
+/// another file than this. A primary says that its next file follows before it has made that; if it takes
+/// long, it sends heartbeats of the one before.
+fn whole_place<'a>(event: &Event<'a>, file: &[u8]) -> Option<(&'a [u8], u64)> {
+    let decoded = is_heartbeat(event.kind()).then(|| event.decode(&Format::unknown()));
+    let Some(Ok(Payload::Heartbeat(beat))) = decoded else {
+        return None;
     };
-    let decoded = whole.then(|| event.decode(&Format::unknown()));
-    match decoded {
-        Some(Ok(Payload::Heartbeat(beat))) if !beat.file.is_empty() && beat.position > 0 => {
-            Some((beat.file, beat.position))
-        }
-        _ => None,
-    }
+    let long = event.kind() == EventType::HEARTBEAT_V2 || event.header().end_pos == 0;
+    let is_place = !beat.file.is_empty() && beat.position > 0;
+    (is_place && (long || beat.file != file)).then_some((beat.file, beat.position))
 }
 
 /// Refuses what is here already. Gives the GTID if it is not the highest of its domain.
