@@ -149,6 +149,7 @@ fn a_relay_behind_a_relay() {
         server_id: 9,
         mariadb: true,
         lag: true,
+        other_ways: false,
         channel: None,
     };
     assert_eq!(wants, expected);

@@ -10,7 +10,8 @@ use socket2::SockRef;
 
 use super::registry::{Known, Registry};
 use super::server::{Server, unix_now};
-use super::session::{Facts, Host, Listing, Reply, Session, Wants, errors};
+use super::session::{Facts, Host, Listing, Reply, Session, errors};
+use super::wants::Wants;
 use crate::log::Level;
 use crate::net::{Socket, prepare};
 use crate::store::StoreError;

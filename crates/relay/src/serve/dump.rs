@@ -8,7 +8,8 @@ use dromon_binlog::{BinlogState, Position};
 use super::connection::{Connection, Ended, OUT};
 use super::feed::{Feed, FeedError};
 use super::server::unix_now;
-use super::session::{From, Wants, errors};
+use super::session::errors;
+use super::wants::{From, Wants};
 use crate::log::Level;
 use crate::net::Silence;
 use crate::store::{Cursor, Found, Kind, Next, Place, Refused, StoreError, View, Wanted};
@@ -57,7 +58,10 @@ impl Connection<'_> {
         let came = Instant::now();
         let now = u32::try_from(unix_now()).unwrap_or(u32::MAX);
         let late = now.max(server.view.newest()).saturating_add(CLOCKS);
-        let (place, state, wanted) = self.begin(wants).map_err(|e| (e, sequence))?;
+        let (place, state, mut wanted) = self.begin(wants).map_err(|e| (e, sequence))?;
+        if wants.other_ways {
+            wanted.has_other_ways();
+        }
         let has = match &wants.from {
             From::Gtid(position) => position.clone(),
             _ if server.view.kind().by_place() => place.as_position(),

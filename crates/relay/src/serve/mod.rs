@@ -20,9 +20,11 @@ mod server;
 mod session;
 mod sql;
 mod upstream;
+mod wants;
 
 pub use feed::{Feed, FeedError, Policy};
 pub use registry::{Called, Forgotten, Known, Registry, Unforgettable};
 pub(crate) use replica_list::REPLICAS;
 pub use server::{Account, ServeOptions, Server};
-pub use session::{Facts, From, Host, Listing, Reply, Session, Wants, errors};
+pub use session::{Facts, Host, Listing, Reply, Session, errors};
+pub use wants::{From, Wants};

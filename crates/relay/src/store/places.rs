@@ -167,6 +167,15 @@ struct Seek {
     /// and the domain was past its number. Without gtid_strict_mode it may as well be still to come, so it is
     /// looked for.
     old: bool,
+    /// See [`Wanted::has_other_ways`].
+    other_ways: bool,
+}
+
+impl Seek {
+    /// It may come after all, in a domain that has come as far as `last`.
+    fn may_come(&self, last: Option<Gtid>) -> bool {
+        self.other_ways && last.is_none_or(|last| last.seqno < self.last.seqno)
+    }
 }
 
 /// Where the last group is that a replica has.
@@ -184,6 +193,14 @@ impl Wanted {
     /// All.
     pub fn all() -> Wanted {
         Wanted::default()
+    }
+
+    /// The replica gets the same history by other ways, too: what it has may come here as late as ever the primary
+    /// of this relay gets it.
+    pub fn has_other_ways(&mut self) {
+        for seek in self.seeking.values_mut() {
+            seek.other_ways = true;
+        }
     }
 
     /// Those of MySQL.
@@ -263,8 +280,8 @@ impl Wanted {
     }
 
     /// `state` has all that the primary had at some time after the replica came. What the replica
-    /// has and is not in it never comes: in a domain that has groups that is an error, in another
-    /// one its first group will be.
+    /// has and is not in it never comes, unless it has other ways: in a domain that has groups that is an error,
+    /// in another one its first group will be.
     pub fn complete(&mut self, state: &BinlogState) -> Result<(), Refused> {
         let mut never = None;
         for seek in self.seeking.values_mut() {
@@ -277,7 +294,11 @@ impl Wanted {
                 seek.found = Found::Here;
                 continue;
             }
-            if let Some(last) = state.last(domain) {
+            let last = state.last(domain);
+            if seek.may_come(last) {
+                continue;
+            }
+            if let Some(last) = last {
                 never = Some((*seek, last));
                 break;
             }
@@ -289,11 +310,12 @@ impl Wanted {
         }
     }
 
-    /// The next group was made after the replica came: all that the replica had was before it.
+    /// The next group was made after the replica came: all that the replica had was before it, unless it has
+    /// other ways.
     pub fn passed(&mut self) {
         self.lacks.passed();
         for seek in self.seeking.values_mut() {
-            if seek.found == Found::Awaited {
+            if seek.found == Found::Awaited && !seek.other_ways {
                 seek.found = Found::Nowhere;
             }
         }
@@ -540,6 +562,7 @@ impl Places {
                         && oldest
                             .last(taken.domain)
                             .is_some_and(|begin| begin.seqno > taken.seqno),
+                    other_ways: false,
                 },
             );
         }

@@ -1,12 +1,14 @@
 //! Heartbeats to replicas that want many.
 
 use std::io::Write;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dromon_relay::pull::Following;
 use dromon_relay::wire::{Command, Dump, put_packet};
 
-use super::{Raw, number, serve};
+use super::{Raw, hears, number, serve};
 
 /// A replica that has set this, and asks for all that follows.
 pub(super) fn follows(address: &str, set: &str) -> Raw {
@@ -58,4 +60,28 @@ fn heartbeats_without_a_pause() {
     }
     let most = began.elapsed().as_millis() / 50 + 1;
     assert!(u128::from(beats) <= most, "{beats}, not {most} at most");
+}
+
+/// A replica that gets the same history by other ways waits on where another one is refused.
+#[test]
+fn nothing_more_but_by_other_ways() {
+    let (address, server, _) = serve(false, false);
+    let upstream: Arc<Mutex<Following>> = Arc::default();
+    hears(&upstream, 0);
+    server.follows(Arc::clone(&upstream));
+    let comes = |ignores: u8| {
+        let set = format!(
+            "@master_heartbeat_period=100000000, @slave_connect_state='0-1-500', @slave_gtid_ignore_duplicates={ignores}"
+        );
+        follows(&address, &set)
+    };
+    let (mut one, mut other) = (comes(0), comes(1));
+    // Each has come by now.
+    assert_eq!((one.packet()[0], other.packet()[0]), (0, 0));
+    let later = Instant::now() + Duration::from_secs(11);
+    upstream.lock().expect("alive").complete = Some(later);
+    while one.packet()[0] != 0xff {}
+    for _ in 0..20 {
+        assert_eq!(other.packet()[0], 0, "an event");
+    }
 }

@@ -197,3 +197,41 @@ fn strangers_and_replicas_ahead() {
     assert_eq!(wanted.takes(gtid(0, 1, 7)), Ok(false));
     assert_eq!(wanted.takes(gtid(0, 1, 8)), Ok(true));
 }
+
+/// A replica with several ways to one history has what another one brought: here it comes as late as the primary gets it.
+#[test]
+fn ahead_by_another_way() {
+    let device = SimDevice::new(3);
+    let mut store = open(&device).expect("empty");
+    let mut model = Model::default();
+    for _ in 0..5 {
+        model.group(&mut store, 1, 0);
+    }
+    store.flush().expect("no faults");
+    let ahead = |text: &str| {
+        let found = store.view().find(&text.parse().expect("a position"));
+        let begin = found.expect("readable").expect("ahead").begin;
+        let mut wanted = begin.expect("a file").wanted;
+        wanted.has_other_ways();
+        wanted
+    };
+    // Long after it came, and whatever was made since.
+    let mut wanted = ahead("0-1-7,7-1-1");
+    for _ in 0..2 {
+        wanted.complete(store.state()).expect("it may come");
+        wanted.passed();
+        assert_eq!(wanted.ahead().count(), 2);
+    }
+    assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(false));
+    assert_eq!(wanted.takes(gtid(0, 1, 7)), Ok(false));
+    assert_eq!(wanted.takes(gtid(0, 1, 8)), Ok(true));
+    assert_eq!(wanted.takes(gtid(7, 1, 1)), Ok(false));
+    assert_eq!(wanted.takes(gtid(7, 1, 2)), Ok(true));
+    // What the domain has passed without it never comes.
+    let mut wanted = ahead("0-2-7");
+    assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(false));
+    let state = "0-1-7".parse().expect("a state");
+    let refused = wanted.complete(&state).expect_err("a fork").to_string();
+    assert!(refused.contains("The replica has 0-2-7"), "{refused}");
+    assert!(wanted.takes(gtid(0, 1, 7)).is_err());
+}

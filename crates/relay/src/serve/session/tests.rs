@@ -221,9 +221,12 @@ fn what_a_replica_asks() {
             server_id: 3,
             mariadb: true,
             lag: false,
+            other_ways: false,
             channel: None,
         }
     );
+    session.query("SET @slave_gtid_ignore_duplicates=1", &facts);
+    assert!(session.dump(&dump).expect("a good replica").other_ways);
 }
 
 #[test]
@@ -425,6 +428,7 @@ fn what_a_newer_replica_of_mysql_asks() {
         server_id: 3,
         mariadb: false,
         lag: false,
+        other_ways: false,
         channel: None,
     };
     assert_eq!(session.dump_gtid(&dump), Ok(wants.clone()));
