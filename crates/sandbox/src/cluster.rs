@@ -11,7 +11,7 @@ use crate::config::{ClusterSpec, client_cnf, my_cnf, split_settings, unfit};
 use crate::error::{IoContext, Left, Result, SandboxError};
 use crate::node::Node;
 use crate::ports;
-use crate::process::StopReport;
+use crate::process::{StopReport, who_is_in};
 use crate::record::{
     ClusterRecord, DirLock, Hold, NodeRecord, Store, is_ours, random_hex, refuse_others,
 };
@@ -431,6 +431,12 @@ impl Cluster {
                 pid: process.pid,
             });
         }
+        // Started by hand, say.
+        for dir in self.nodes.iter().map(|node| node.record().data_dir) {
+            if let Some(pid) = who_is_in(&dir) {
+                return Err(SandboxError::InUse { pid, dir });
+            }
+        }
         let dir = self.record().dir;
         let kept = ["cluster.json", "cluster.lock"].map(|name| dir.join(name));
         // Nobody starts what is left if this ends amid, and the record goes last, so
@@ -741,6 +747,25 @@ pub(crate) mod tests {
         let error = two.purge().expect_err("another one").to_string();
         assert!(error.contains("another one made meanwhile"), "{error}");
         assert!(dir.path().join("db1/data").exists());
+    }
+
+    #[test]
+    fn nothing_is_removed_under_a_server_that_somebody_else_started() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let cluster = recorded(dir.path());
+        let data = dir.path().join("db1/data");
+        let open = fs::File::create(data.join("ibdata1")).expect("made");
+        let error = cluster.purge().expect_err("it is in use").to_string();
+        let pid = std::process::id().to_string();
+        assert!(
+            error.contains(&pid) && error.contains("db1/data"),
+            "{error}"
+        );
+        assert!(data.join("ibdata1").exists());
+        drop(open);
+        let again = Cluster::open(dir.path()).expect("there");
+        again.purge().expect("removed");
+        assert!(!data.exists());
     }
 
     #[test]

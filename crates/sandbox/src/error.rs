@@ -226,6 +226,17 @@ pub enum SandboxError {
         /// Its error log.
         log: PathBuf,
     },
+    /// Somebody else started a process on what would be removed.
+    #[error(
+        "Process {pid} is at work in {dir}, and was not started by `dromon up`. Nothing was removed. End that process first \
+         (kill {pid}), if the data is not wanted any more"
+    )]
+    InUse {
+        /// Its process id.
+        pid: i32,
+        /// The directory with the data.
+        dir: PathBuf,
+    },
     /// An operation needs a stopped node.
     #[error("Node {node} already runs as process {pid}")]
     StillRunning {

@@ -352,6 +352,18 @@ impl ProcessId {
     }
 }
 
+/// A process that has a file in `dir` open, as far as we may look. Its id can be given again once it has ended.
+pub(crate) fn who_is_in(dir: &Path) -> Option<i32> {
+    let dir = dir.canonicalize().ok()?;
+    let entries = fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = entries.filter_map(|e| e.file_name().to_str()?.parse().ok());
+    pids.find(|pid| {
+        let open = fs::read_dir(format!("/proc/{pid}/fd"));
+        let mut open = open.into_iter().flatten().flatten();
+        open.any(|file| fs::read_link(file.path()).is_ok_and(|to| to.starts_with(&dir)))
+    })
+}
+
 /// Some fields of `/proc/PID/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
