@@ -122,35 +122,47 @@ impl Node {
             shared.address = address.clone();
         }
         self.look_at_marks(position);
-        let connect = |position, log| {
+        let connect = |position, log, known: &[String]| {
             // Each attempt is an incarnation, and makes a log, of its own: the one before may have joined, and left.
             let (uuid, raft_id) = (incarnation_uuid(), random_u64());
             self.note(&format!("My UUID: {uuid}"));
             self.shared().uuid = uuid;
             self.connect_as(
-                name, &address, bootstrap, &settings, position, uuid, raft_id, log,
+                name, &address, bootstrap, &settings, position, uuid, raft_id, log, known,
             )
         };
         let first = match self.forget_log.swap(false, Relaxed) {
             true => OwnLog::Forget,
             false => OwnLog::Resume,
         };
-        let mut result = connect(position, first);
+        let had_data = !self.saved().uuid.is_nil();
+        // An attempt before may have given the data up.
+        let position = || match had_data && self.saved().uuid.is_nil() {
+            true => {
+                self.shared().position = Position::UNDEFINED;
+                Position::UNDEFINED
+            }
+            false => position,
+        };
+        let mut result = connect(position(), first, &[]);
+        // The list may name nobody who is there.
+        let mut known = Vec::new();
         if matches!(result, Err(ConnectError::Evicted)) {
+            known = self.members_of_log();
             let again = self.tries_again(
                 "the others went on without this node's log; joining them as a new member",
             );
-            result = again.and_then(|()| connect(position, OwnLog::Forget));
+            result = again.and_then(|()| connect(position(), OwnLog::Forget, &known));
         }
         if let Err(ConnectError::LogGone(why)) = &result {
             let again = self.tries_again(&format!("{why}; asking once more where to begin"));
-            result = again.and_then(|()| connect(position, first));
+            result = again.and_then(|()| connect(position(), first, &known));
         }
         if let Err(e @ ConnectError::LogTooShort { others: true, .. }) = &result {
             let again = self.tries_again(&format!(
                 "{e}. The others are there: joining them as a new member"
             ));
-            result = again.and_then(|()| connect(position, OwnLog::Forget));
+            result = again.and_then(|()| connect(position(), OwnLog::Forget, &known));
         }
         if let Err(
             e @ (ConnectError::LogTooShort { others: false, .. } | ConnectError::Ahead { .. }),
@@ -160,13 +172,13 @@ impl Node {
             let again = self.tries_again(&format!(
                 "{e}. A cluster is to be founded here: the own log is given up"
             ));
-            result = again.and_then(|()| connect(position, OwnLog::Forget));
+            result = again.and_then(|()| connect(position(), OwnLog::Forget, &known));
         }
         if let Err(ConnectError::Damaged(why)) = &result {
             // Without the log nothing tells whether the database belongs to the others' history.
             let why = why.clone();
             self.shared().position = Position::UNDEFINED;
-            result = connect(Position::UNDEFINED, OwnLog::SetAside(&why));
+            result = connect(Position::UNDEFINED, OwnLog::SetAside(&why), &known);
         }
         self.ends_force();
         if result.is_ok() {
@@ -184,6 +196,12 @@ impl Node {
             self.gates.close();
         }
         result
+    }
+
+    /// Where the members of the log are that is open, as it names them.
+    pub(super) fn members_of_log(&self) -> Vec<String> {
+        let addrs = self.order().map(|o| o.status().members.addrs);
+        addrs.unwrap_or_default().into_values().collect()
     }
 
     /// One way to connect has failed, for that reason; another one follows.
@@ -218,6 +236,7 @@ impl Node {
         uuid: Uuid,
         raft_id: u64,
         log: OwnLog<'_>,
+        known: &[String],
     ) -> Result<(), ConnectError> {
         self.unless_told_to_stop("starting")?;
         let resume = matches!(log, OwnLog::Resume);
@@ -229,7 +248,7 @@ impl Node {
         } else if let Some(found) = self.witness_log(position, settings, resume)? {
             found
         } else {
-            self.find_cluster(name, address, settings, position, resume, &[])?
+            self.find_cluster(name, address, settings, position, resume, known)?
         };
         self.settle(&mut found, &mut position);
         let stood = position;

@@ -357,10 +357,7 @@ impl Node {
         self.queue.hold_after(Seqno::MIN);
         // The address it was started with may name nobody (a founder's) or
         // not everybody.
-        let known: Vec<String> = self
-            .order()
-            .map(|o| o.status().members.addrs.into_values().collect())
-            .unwrap_or_default();
+        let known = self.members_of_log();
         self.close_engine();
         let mut told = Told::default();
         let mut pause = Duration::ZERO;

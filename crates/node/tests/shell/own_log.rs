@@ -112,6 +112,24 @@ fn it_gives_its_log_up_once_the_others_have_gone_on_without_it() {
     });
 }
 
+/// It may name one that all others were once started with, or itself by another name.
+#[test]
+fn who_is_not_counted_any_more_comes_back_though_its_list_names_nobody_who_is_there() {
+    run(3, QUICK, LIMIT, |world| {
+        world.crash(3);
+        world.until("the others drop it", || {
+            [1, 2].iter().all(|n| world.db(*n).size() == 2)
+        });
+        world.voters(2);
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        let again = world.open_again(3);
+        let list = format!("gcomm://{}", World::addr(9));
+        again.connect(&list, false).expect("its log names two");
+        world.synced(&again);
+        assert_eq!(again.read(row(1)), 1);
+    });
+}
+
 /// Node `n` dies with a state file that says: no data that can be used.
 fn crash_without_data(world: &World, n: usize) {
     world.crash(n);
