@@ -57,7 +57,10 @@ pub enum Progress {
         ok: bool,
     },
     /// No statement: the node stopped cleanly here.
-    Stopped,
+    Stopped {
+        /// The database has all that the log here has and others may have been told of.
+        whole: bool,
+    },
     /// No statement: rows could not be applied here, and the members are asked whether that is so on
     /// the others, too.
     RowsFailed,
@@ -104,7 +107,7 @@ pub fn left_behind(mark: Option<Mark>, position: Position) -> Left {
         return Left::Nothing;
     }
     match mark.progress {
-        Progress::Stopped => Left::Nothing,
+        Progress::Stopped { .. } => Left::Nothing,
         // Statements run alone: what comes next begins when this one is over.
         _ if mark.at.seqno > next => Left::Done,
         Progress::Ended { ok: true } => Left::Done,
@@ -112,6 +115,14 @@ pub fn left_behind(mark: Option<Mark>, position: Position) -> Left {
         Progress::RowsFailed => Left::Nothing,
         // Failed here, and the others were still to say whether there too.
         Progress::Ended { ok: false } | Progress::Begun => Left::Unknown,
+    }
+}
+
+/// Where the node stopped by this mark, and whether its log had nothing more.
+fn stop(mark: Mark) -> Option<(Position, bool)> {
+    match mark.progress {
+        Progress::Stopped { whole } => Some((mark.at, whole)),
+        _ => None,
     }
 }
 
@@ -124,6 +135,8 @@ pub struct Marks {
     /// Of a statement.
     newest: Option<Mark>,
     stopped: Option<Position>,
+    /// Whether its log had nothing more then.
+    whole: bool,
     /// The files that the newest mark is about ([`data_of`]), if they are others than those in the data directory.
     exchanged: Option<u64>,
     /// When the last statement that this process noted began.
@@ -179,22 +192,23 @@ impl Marks {
         })?;
         let there = data_of(data_dir);
         let is_other = |data| there != 0 && data != 0 && data != there;
-        let (newest, data, stopped) = match slot.mark {
+        let (newest, data, stopped) = match slot.mark.and_then(stop) {
             // What was before it is still of use: the engine may have died while it shut down.
-            Some(m) if m.progress == Progress::Stopped => {
+            Some(stopped) => {
                 let before = before(&bytes, slot.number);
                 let data = before.map_or(slot.data, |before| before.data);
-                let stopped = Some(m.at).filter(|_| !is_other(slot.data));
+                let stopped = Some(stopped).filter(|_| !is_other(slot.data));
                 (before.and_then(|before| before.mark), data, stopped)
             }
-            newest => (newest, slot.data, None),
+            None => (slot.mark, slot.data, None),
         };
         Ok(Marks {
             dir: dir.to_owned(),
             data_dir: data_dir.to_owned(),
             number: slot.number,
             newest,
-            stopped,
+            stopped: stopped.map(|(at, _)| at),
+            whole: stopped.is_some_and(|(_, whole)| whole),
             exchanged: Some(data).filter(|data| is_other(*data)),
             begun: None,
             file: None,
@@ -215,6 +229,11 @@ impl Marks {
     /// Where the node stopped cleanly, if it has not run since.
     pub fn stopped(&self) -> Option<Position> {
         self.stopped
+    }
+
+    /// The same if its log has nothing behind that on which others may rest.
+    pub fn stopped_whole(&self) -> Option<Position> {
+        self.stopped.filter(|_| self.whole)
     }
 
     /// Makes a mark durable.
@@ -283,9 +302,9 @@ impl Marks {
         file.write_all_at(&slot, (number % 2) * SLOT as u64)?;
         file.sync_data()?;
         self.number = number;
-        match mark {
-            Some(m) if m.progress == Progress::Stopped => self.stopped = Some(m.at),
-            mark => (self.newest, self.stopped, self.exchanged) = (mark, None, None),
+        match mark.and_then(stop) {
+            Some((at, whole)) => (self.stopped, self.whole) = (Some(at), whole),
+            None => (self.newest, self.stopped, self.exchanged) = (mark, None, None),
         }
         Ok(())
     }
@@ -337,8 +356,9 @@ fn encode(content: Slot) -> [u8; SLOT] {
         Some(Progress::Begun) => 1,
         Some(Progress::Ended { ok: true }) => 2,
         Some(Progress::Ended { ok: false }) => 3,
-        Some(Progress::Stopped) => 4,
+        Some(Progress::Stopped { whole: true }) => 4,
         Some(Progress::RowsFailed) => 5,
+        Some(Progress::Stopped { whole: false }) => 6,
     };
     if let Some(mark) = mark {
         slot[17..33].copy_from_slice(&mark.at.history.0);
@@ -359,8 +379,9 @@ fn decode(slot: &[u8]) -> Option<Slot> {
         1 => Some(Progress::Begun),
         2 => Some(Progress::Ended { ok: true }),
         3 => Some(Progress::Ended { ok: false }),
-        4 => Some(Progress::Stopped),
+        4 => Some(Progress::Stopped { whole: true }),
         5 => Some(Progress::RowsFailed),
+        6 => Some(Progress::Stopped { whole: false }),
         _ => return None,
     };
     let at = Position {
@@ -399,8 +420,7 @@ pub fn fuzzed(bytes: &[u8; 2 * SLOT]) -> Option<[u8; 2 * SLOT]> {
 fn before(bytes: &[u8; 2 * SLOT], number: u64) -> Option<Slot> {
     let mut slots = bytes.chunks(SLOT).filter_map(decode);
     let found = slots.find(|slot| slot.number.checked_add(1) == Some(number))?;
-    let stopped = |mark: Mark| mark.progress == Progress::Stopped;
-    Some(found).filter(|slot| !slot.mark.is_some_and(stopped))
+    Some(found).filter(|slot| slot.mark.and_then(stop).is_none())
 }
 
 /// The slot with the higher number.
@@ -470,7 +490,7 @@ mod tests {
         let data = tempfile::tempdir().expect("a directory");
         let file = data.path().join(DATA_FILE);
         let open = || Marks::open(dir.path(), data.path()).expect("readable");
-        let (done, stop) = (mark(9, OVER), mark(12, Progress::Stopped));
+        let (done, stop) = (mark(9, OVER), mark(12, Progress::Stopped { whole: true }));
         open().write(done).expect("a disk that works");
         std::fs::write(&file, "one").expect("room");
         assert!(!open().exchanged(), "that mark does not tell");
@@ -493,12 +513,36 @@ mod tests {
     }
 
     #[test]
+    fn a_stop_tells_whether_the_log_had_more() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let open = || Marks::open(dir.path(), dir.path()).expect("readable");
+        for whole in [true, false] {
+            let stop = mark(12, Progress::Stopped { whole });
+            let mut marks = open();
+            marks.write(mark(9, OVER)).expect("a disk that works");
+            marks.write(stop).expect("a disk that works");
+            let at = Some(stop.at).filter(|_| whole);
+            for marks in [&marks, &open()] {
+                assert_eq!(
+                    (marks.stopped(), marks.stopped_whole()),
+                    (Some(stop.at), at)
+                );
+                assert_eq!(marks.newest(), Some(mark(9, OVER)));
+            }
+            marks.runs().expect("a disk that works");
+            for marks in [marks, open()] {
+                assert_eq!((marks.stopped(), marks.stopped_whole()), (None, None));
+            }
+        }
+    }
+
+    #[test]
     fn a_start_does_not_make_marks_be_about_other_files() {
         let dir = tempfile::tempdir().expect("a directory");
         let data = tempfile::tempdir().expect("a directory");
         let file = data.path().join(DATA_FILE);
         let open = || Marks::open(dir.path(), data.path()).expect("readable");
-        let (done, stop) = (mark(9, OVER), mark(12, Progress::Stopped));
+        let (done, stop) = (mark(9, OVER), mark(12, Progress::Stopped { whole: true }));
         std::fs::write(&file, "one").expect("room");
         open().write(done).expect("a disk that works");
         std::fs::write(data.path().join("copy"), "one").expect("room");
@@ -609,7 +653,7 @@ mod tests {
     fn an_orderly_stop_counts_until_the_node_runs_again() {
         let dir = tempfile::tempdir().expect("a directory");
         let open = || Marks::open(dir.path(), dir.path()).expect("readable");
-        let stop = mark(12, Progress::Stopped);
+        let stop = mark(12, Progress::Stopped { whole: true });
         let mut marks = open();
         marks.write(mark(9, BEGUN)).expect("a disk that works");
         marks.write(mark(9, OVER)).expect("a disk that works");

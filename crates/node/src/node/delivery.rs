@@ -12,6 +12,7 @@ use dromon_order::{Committed, CommittedBody, Order};
 use dromon_writeset::Uuid;
 
 use super::isolation::note_winner;
+use super::leave::Left;
 use super::retain::Found;
 use super::transfer::NOT_NOW;
 use super::{Delivered, Item, Node, Phase, lock};
@@ -651,8 +652,11 @@ impl Node {
             if left_self.is_some() && !rejoins && shared.joined.is_some() {
                 shared.own_leave = true;
                 // Others may leave while this one still finishes what it has: they are later.
-                shared.left_last = view.members.is_empty();
-                leaves_last = shared.left_last;
+                leaves_last = view.members.is_empty();
+                shared.left = Some(Left {
+                    behind: seqno - 1,
+                    last: leaves_last,
+                });
             }
             if joined.is_some() && shared.rejoin_asked.is_some() {
                 self.back_at.store(seqno, Relaxed);

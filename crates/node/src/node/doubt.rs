@@ -109,7 +109,7 @@ impl Node {
     pub(super) fn ran_beyond(&self, position: Position) -> bool {
         let mark = lock(&self.ddl_marks).newest();
         mark.is_some_and(|m| {
-            let ran = !matches!(m.progress, Progress::Stopped | Progress::RowsFailed);
+            let ran = !matches!(m.progress, Progress::Stopped { .. } | Progress::RowsFailed);
             ran && m.at.history == position.history && m.at.seqno > position.seqno
         })
     }
@@ -238,7 +238,7 @@ impl Node {
                 match progress {
                     Progress::Begun => "begins",
                     Progress::RowsFailed => "failed",
-                    Progress::Ended { .. } | Progress::Stopped => "is over",
+                    Progress::Ended { .. } | Progress::Stopped { .. } => "is over",
                 },
                 MARKS_FILE,
                 self.settings().base_dir.display()

@@ -86,7 +86,10 @@ impl Node {
         self.wants_copy.store(false, Relaxed);
         self.engine_silent.store(false, Relaxed);
         if self.connected_before.swap(true, Relaxed) {
-            return file;
+            // Where its log may have more than the database, the file does not say where that stands.
+            let stopped = lock(&self.ddl_marks).stopped();
+            let own = stopped.filter(|at| !file.is_defined() && at.history == file.history);
+            return own.unwrap_or(file);
         }
         let log_dir = self.settings().log_dir.clone();
         let has_log = || !matches!(self.engines.inspect(&log_dir), Ok(None));

@@ -15,6 +15,7 @@ use crate::database::{Applier, Outcome};
 use crate::durable::Held;
 use crate::gone::{heard, log_counts};
 use crate::messages::{Control, LeaveReason, Need, Position, Request, decode, encode, kind};
+use crate::options::Durability;
 use crate::trx::Stage;
 
 /// How long a leaver waits for its departure to be ordered.
@@ -32,6 +33,26 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// A sync asked for by nobody: only its failure counts.
 const UNASKED: Seqno = -1;
+
+/// What the log here has behind the position at which the database stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Behind {
+    /// Nothing that was acknowledged.
+    Nothing,
+    /// What the others have, too.
+    Others,
+    /// What may be nowhere else.
+    Only,
+}
+
+/// Where the own leave has its place in the order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Left {
+    /// The last seqno before it: what comes later is the others'.
+    pub behind: Seqno,
+    /// Nobody was left then.
+    pub last: bool,
+}
 
 impl Shared {
     /// Where the database stands before it is brought up, if that is known: a copy may have begun to overwrite it.
@@ -81,7 +102,9 @@ impl Node {
             // It sees the phase and ends.
             let _ = thread.join();
         }
-        if phase == Phase::Rejoining && !self.shared().drained {
+        // The cluster went on without it.
+        let put_out = phase == Phase::Rejoining;
+        if put_out && !self.shared().drained {
             // It leaves as one that has not begun to: what is ordered is still to be finished, and the gates know
             // where the database is.
             phase = Phase::NonPrimary;
@@ -126,18 +149,16 @@ impl Node {
         let last = {
             let shared = self.shared();
             // Others may have left first while this one was leaving.
-            alone || (shared.own_leave && shared.left_last)
+            alone || shared.left.is_some_and(|left| left.last)
         };
         let busy = self.shared().receivers > 0;
         let inconsistent = self.phase() == Phase::Inconsistent;
         // One whose data is inconsistent has said so itself, and an operator may have put it
         // out; its vote may still be needed to take it from the voters.
-        if let Some(order) = order
-            .as_ref()
-            .filter(|_| (can_say || inconsistent || left) && !last)
-        {
-            self.wait_gone(order);
-        }
+        let gone = match &order {
+            Some(order) if (can_say || inconsistent || left) && !last => self.wait_gone(order),
+            _ => last,
+        };
         self.close_engine();
         let position = if phase == Phase::Rejoining {
             self.shared().position
@@ -145,11 +166,16 @@ impl Node {
             self.last_committed()
         };
         let moves = busy || !ended || self.moves_beyond(position.seqno);
+        let behind = match self.has_nothing_behind(position.seqno, alone, gone, order.as_ref()) {
+            true => Behind::Nothing,
+            false if put_out || (self.shared().left.is_some() && !last) => Behind::Others,
+            false => Behind::Only,
+        };
         if inconsistent {
             // It has said so itself.
         } else if !self.shared().brought_up {
             if !busy && !self.setup.witness {
-                self.save_not_begun(alone);
+                self.save_not_begun(alone, gone);
             }
         } else if moves {
             // Its position is the database's own word.
@@ -159,7 +185,14 @@ impl Node {
             ));
             self.save_running_as(last || self.alone());
         } else if self.is_on_the_disk() {
-            self.save_stopped(position, last);
+            if behind == Behind::Only {
+                self.note(&format!(
+                    "the database stops at seqno {}, and the log here may have more that was acknowledged: grastate.dat has \
+                     no seqno, and the next start goes on from that log (only this build of the library does)",
+                    position.seqno
+                ));
+            }
+            self.save_stopped(position, last, behind);
         } else {
             // The next start asks the engine.
             self.save_running_as(last || self.alone());
@@ -258,17 +291,48 @@ impl Node {
         false
     }
 
+    /// Whether the log here has nothing behind `seqno`, where the database ends, on which others may rest. `gone`: they
+    /// have said that it does not count any more, or nobody else is there.
+    fn has_nothing_behind(
+        &self,
+        seqno: Seqno,
+        alone: bool,
+        gone: bool,
+        order: Option<&Arc<dyn Order>>,
+    ) -> bool {
+        // One that may have forgotten what it acknowledged is not gone on with, and a witness has no database.
+        if self.settings().durability != Durability::Majority || self.setup.witness {
+            return true;
+        }
+        let left = self.shared().left;
+        if let Some(left) = left {
+            return seqno >= left.behind && gone;
+        }
+        // Who heard last of a majority does not know of all that this one stored for it.
+        let delivered = lock(&self.delivered).index;
+        let knows_all = |order: &Arc<dyn Order>| order.status().last.index <= delivered;
+        seqno >= self.gates.last_ordered() && (alone || order.is_some_and(knows_all))
+    }
+
     /// This node leaves before its server was brought up: nothing that was ordered has been applied since.
-    fn save_not_begun(&self, alone: bool) {
-        let (stands_at, alone) = {
+    fn save_not_begun(&self, alone: bool, gone: bool) {
+        let (stands_at, joined_at, alone) = {
             let shared = self.shared();
             // It may have joined others since it was told to leave.
             let joined = shared.joined.as_ref();
             let others = joined.is_some_and(|(view, _)| view.members.len() > 1);
-            (shared.stands_at(), alone && !others)
+            let joined_at = joined.map(|(view, _)| view.position.seqno);
+            (shared.stands_at(), joined_at, alone && !others)
         };
         if let Some(position) = stands_at {
-            self.save_stopped(position, alone);
+            // Its own join brings the database nothing.
+            let at = position.seqno + i64::from(joined_at == Some(position.seqno + 1));
+            let behind = match self.has_nothing_behind(at, alone, gone, None) {
+                true => Behind::Nothing,
+                false if alone => Behind::Only,
+                false => Behind::Others,
+            };
+            self.save_stopped(position, alone, behind);
         } else if !self.was_up.load(Relaxed) {
             // As if it had not been connected: the next time the position is asked for again.
             self.connected_before.store(false, Relaxed);
@@ -389,8 +453,8 @@ impl Node {
     }
 
     /// Waits until the others' log does not count this one any more, so that
-    /// their majority does not need it.
-    fn wait_gone(&self, order: &Arc<dyn Order>) {
+    /// their majority does not need it. False: nobody has said so in time.
+    fn wait_gone(&self, order: &Arc<dyn Order>) -> bool {
         let raft_id = order.status().id;
         let history = self.history();
         let own = self.own_addr();
@@ -402,7 +466,7 @@ impl Node {
             addrs.extend(status.members.addrs.into_values());
             addrs.retain(|addr| *addr != own);
             if addrs.is_empty() {
-                return;
+                return true;
             }
             let counts = log_counts(addrs, &own, |addr| {
                 let ask = |request: &Request| {
@@ -413,11 +477,12 @@ impl Node {
                 heard(raft_id, ours, ask).ok().flatten()
             });
             if counts == Some(false) {
-                return;
+                return true;
             }
             std::thread::sleep(Duration::from_millis(20));
         }
         self.note("left before the others confirmed that this node's vote no longer counts");
+        false
     }
 
     pub(super) fn close_engine(&self) {

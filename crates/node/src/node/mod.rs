@@ -386,8 +386,8 @@ struct Shared {
     brought_up: bool,
     bringing_up: bool,
     own_leave: bool,
-    /// And nobody was left then.
-    left_last: bool,
+    /// Where that was.
+    left: Option<leave::Left>,
     final_delivered: bool,
     receivers: usize,
     sync_asked: bool,
@@ -450,7 +450,7 @@ impl Shared {
             brought_up: false,
             bringing_up: false,
             own_leave: false,
-            left_last: false,
+            left: None,
             final_delivered: false,
             receivers: 0,
             sync_asked: false,

@@ -11,6 +11,7 @@ use dromon_writeset::Uuid;
 
 use super::chunks::Chunks;
 use super::duties::Timings;
+use super::leave::Behind;
 use super::service::Job;
 use super::{Counters, Delivered, Engines, Node, Pending, Phase, Setup, Shared, lock};
 use crate::closed::ClosedTables;
@@ -590,16 +591,21 @@ impl Node {
         });
     }
 
-    /// The node has stopped cleanly at `position`.
-    pub(super) fn save_stopped(&self, position: Position, last: bool) {
+    /// The node has stopped cleanly at `position`, and its log has that `behind` it.
+    pub(super) fn save_stopped(&self, position: Position, last: bool, behind: Behind) {
         self.save(GraState {
             uuid: position.history,
-            seqno: position.seqno,
+            seqno: match behind {
+                // Who goes on from a seqno there, and does not read this log, would give it up.
+                Behind::Only => -1,
+                Behind::Nothing | Behind::Others => position.seqno,
+            },
             safe_to_bootstrap: last,
         });
+        let whole = behind == Behind::Nothing;
         let stopped = Mark {
             at: position,
-            progress: Progress::Stopped,
+            progress: Progress::Stopped { whole },
         };
         if position.is_defined()
             && !self.setup.witness

@@ -27,13 +27,13 @@ impl Node {
         })
     }
 
-    /// Whether the state file stands as this node wrote it when it stopped cleanly.
+    /// Whether the state file stands as this node wrote it when it stopped cleanly, with all that its log had.
     fn stopped_in_order(&self) -> bool {
         let saved = self.saved();
         let at = Position {
             history: saved.uuid,
             seqno: saved.seqno,
         };
-        at.is_defined() && lock(&self.ddl_marks).stopped() == Some(at)
+        at.is_defined() && lock(&self.ddl_marks).stopped_whole() == Some(at)
     }
 }

@@ -499,7 +499,7 @@ impl Node {
             // What was asked for before is delivered without being counted, or never was ordered.
             shared.desyncs_seen = shared.desyncs_asked;
             shared.base = None;
-            shared.own_leave = false;
+            (shared.own_leave, shared.left) = (false, None);
             shared.sync_asked = false;
             // The log that it was asked of is gone.
             shared.rejoin_asked = None;

@@ -8,8 +8,9 @@ use dromon_node::{Phase, Position};
 use dromon_order::logstore::LogStore;
 
 use crate::alone::{KEPT, QUICK, part, part_unflushed};
-use crate::toy::{Db, Disk, row};
-use crate::world::{World, run};
+use crate::toy::holds::Point;
+use crate::toy::{Db, Disk, Key, row};
+use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const SOON: &str = "pc.wait_prim_timeout=PT1S";
@@ -173,5 +174,166 @@ fn after_an_orderly_stop_another_build_founds() {
         world.net.of_other_build(&world.data_dir(1), false);
         assert_eq!(db.read(row(1)), 1);
         assert_eq!(world.settle().history, before.history);
+    });
+}
+
+/// Told to found under another build, it refuses; under its own it does, and has `row` in its log.
+fn founds_with_its_log_alone(world: &World, row: Key, value: i64) {
+    let before = world.db(1);
+    let open = || {
+        world.edit_state_file(1, "safe_to_bootstrap", "1");
+        let (disk, position) = (before.disk(), before.disk().position);
+        world.open(1, disk, position)
+    };
+    let other = open();
+    let dir = world.data_dir(1);
+    world.net.of_other_build(&dir, true);
+    let why = other.connect("gcomm://", true).expect_err("it lacks a row");
+    world.net.of_other_build(&dir, false);
+    assert!(why.contains("was written by another build"), "{why}");
+    let own = open();
+    own.connect("gcomm://", true).expect("its log goes on");
+    world.synced(&own);
+    assert_eq!(own.read(row), value);
+}
+
+/// It stores what the others count on, and is not told any more that they have acknowledged it.
+#[test]
+fn a_stop_without_a_majority_does_not_say_that_the_database_has_all() {
+    run(3, QUICK, LIMIT, |world| {
+        let one = world.db(1);
+        assert!(one.set(row(1), 1).is_committed());
+        world.settle();
+        if world.leader(&one) != 1 {
+            let leader = World::addr(world.leader(&one));
+            world.net.hand_over(&leader, &one.addr);
+        }
+        world.until("it leads", || world.leader(&one) == 1);
+        world.net.cut(&addrs(&[1]), &addrs(&[2, 3]));
+        let end = world.copy_log(1).bounds().1;
+        let client = {
+            let one = one.clone();
+            std::thread::spawn(move || one.set(row(2), 2))
+        };
+        world.until("it is stored", || world.copy_log(1).bounds().1 > end);
+        for n in [2, 3] {
+            world.crash(n);
+        }
+        world.until("it is non-primary", || {
+            one.node().phase() == Phase::NonPrimary
+        });
+        one.disconnect();
+        client.join().expect("no panic");
+        assert!(world.state_file(1).contains("seqno:   -1\n"));
+        founds_with_its_log_alone(world, row(2), 2);
+    });
+}
+
+/// Nothing came behind what its database has.
+#[test]
+fn a_stop_without_a_majority_where_nothing_was_on_its_way_has_a_position() {
+    run(3, QUICK, LIMIT, |world| {
+        let one = world.db(1);
+        if world.leader(&one) == 1 {
+            world.net.hand_over(&one.addr, &World::addr(2));
+        }
+        world.until("another one leads", || world.leader(&one) != 1);
+        assert!(one.set(row(1), 1).is_committed());
+        let at = world.settle();
+        let end = |n| world.copy_log(n).bounds().1;
+        world.until("all have the same, and nothing comes", || {
+            let all = [1, 2, 3].map(end);
+            std::thread::sleep(Duration::from_millis(300));
+            all.iter().all(|e| *e == all[0]) && [1, 2, 3].map(end) == all
+        });
+        for n in [2, 3] {
+            world.crash(n);
+        }
+        world.until("it is non-primary", || {
+            one.node().phase() == Phase::NonPrimary
+        });
+        one.disconnect();
+        let file = world.state_file(1);
+        assert!(file.contains(&format!("seqno:   {}\n", at.seqno)), "{file}");
+        world.edit_state_file(1, "safe_to_bootstrap", "1");
+        let again = world.open(1, one.disk(), Position::UNDEFINED);
+        world.net.of_other_build(&world.data_dir(1), true);
+        again.connect("gcomm://", true).expect("it has all");
+        world.synced(&again);
+        world.net.of_other_build(&world.data_dir(1), false);
+        assert_eq!(again.read(row(1)), 1);
+        assert_eq!(world.settle().history, at.history);
+    });
+}
+
+/// The others write, and leave, while its server holds everything.
+#[test]
+fn the_last_one_that_is_paused_does_not_say_that_its_database_has_all() {
+    run(2, "", LIMIT, |world| {
+        let one = world.db(1);
+        one.node().pause().expect("it is a member");
+        assert!(world.db(2).set(row(1), 1).is_committed());
+        world.db(2).disconnect();
+        world.voters(1);
+        one.disconnect();
+        let file = world.state_file(1);
+        for words in ["seqno:   -1\n", "safe_to_bootstrap: 1"] {
+            assert!(file.contains(words), "{file}");
+        }
+        one.node().resume();
+        assert_eq!(world.state_file(1), file);
+        founds_with_its_log_alone(world, row(1), 1);
+    });
+}
+
+/// Its server goes on, and connects again.
+#[test]
+fn who_was_paused_and_left_last_connects_again_with_what_it_has() {
+    run(2, "", LIMIT, |world| {
+        let one = world.db(1);
+        assert!(one.set(row(1), 1).is_committed());
+        world.settle();
+        one.node().pause().expect("it is a member");
+        assert!(world.db(2).set(row(2), 1).is_committed());
+        world.db(2).disconnect();
+        world.voters(1);
+        one.disconnect();
+        one.node().resume();
+        one.connect("gcomm://", true).expect("it was the last one");
+        world.synced(&one);
+        assert_eq!((one.read(row(1)), one.read(row(2))), (1, 1));
+    });
+}
+
+/// What its engine lost in a crash was still to come from the log.
+#[test]
+fn a_founder_that_ends_before_it_is_brought_up_does_not_say_so_either() {
+    run(1, "", LIMIT, |world| {
+        let one = world.db(1);
+        assert!(one.set(row(1), 1).is_committed());
+        world.settle();
+        let flushed = one.disk();
+        assert!(one.set(row(2), 2).is_committed());
+        world.crash(1);
+        let position = flushed.position;
+        let again = world.open(1, flushed, position);
+        again.holds.close(Point::Connecting);
+        again.connect("gcomm://", true).expect("its log goes on");
+        world.until("it is brought up", || {
+            again.holds.waiting(Point::Connecting) == 1
+        });
+        let leaves = {
+            let again = again.clone();
+            std::thread::spawn(move || again.disconnect())
+        };
+        world.until("it leaves", || again.node().phase() == Phase::Leaving);
+        again.holds.open(Point::Connecting);
+        leaves.join().expect("no panic");
+        assert_eq!(again.disk().position, position);
+        let file = world.state_file(1);
+        for words in ["seqno:   -1\n", "safe_to_bootstrap: 1"] {
+            assert!(file.contains(words), "{file}");
+        }
+        founds_with_its_log_alone(world, row(2), 2);
     });
 }
