@@ -127,6 +127,11 @@ impl Node {
             if matches!(self.phase(), Phase::Leaving | Phase::Closed) {
                 return Err(ConnectError::Refused("told to leave meanwhile".into()));
             }
+            // Another one may lead in a moment. If not, a component that the own log makes with others would be a second
+            // one.
+            if let Some(e) = round.never.take().filter(|_| !round.awaited) {
+                return Err(e);
+            }
             // Who leads others needs this node's log for nothing but its vote.
             if resume && !round.awaited && !round.said.is_empty() && damage.is_none() {
                 match self.log_with_others(position, settings, search.began.elapsed()) {
@@ -141,10 +146,6 @@ impl Node {
                     }
                     Err(e) => return Err(e),
                 }
-            }
-            // Another one may lead in a moment.
-            if let Some(e) = round.never.take().filter(|_| !round.awaited) {
-                return Err(e);
             }
             if search.began.elapsed() >= settings.wait_prim_timeout {
                 return Err(self.found_nobody(&search, round.missing(), damage));

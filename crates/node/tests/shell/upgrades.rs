@@ -337,3 +337,24 @@ fn a_founder_that_ends_before_it_is_brought_up_does_not_say_so_either() {
         founds_with_its_log_alone(world, row(2), 2);
     });
 }
+
+/// They are a majority by their own logs, which this build reads: the component that they would make is a second one.
+#[test]
+fn those_that_were_left_behind_form_no_component_beside_a_leader_of_another_build() {
+    run(3, QUICK, LIMIT, |world| {
+        let (one, _) = part_unflushed(world);
+        world.net.runs_other_build(&one.addr);
+        let others = [2, 3].map(|n| world.open_again(n));
+        std::thread::scope(|scope| {
+            for db in &others {
+                scope.spawn(|| {
+                    let refused = db.connect(&World::url(), false);
+                    let why = refused.expect_err("nobody can read what it gives");
+                    let words = "leads the cluster and runs another build of the library";
+                    assert!(why.contains(words), "{why}");
+                });
+            }
+        });
+        assert!(!world.report.said("waits for a majority with"));
+    });
+}
