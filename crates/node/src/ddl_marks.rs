@@ -277,6 +277,25 @@ impl Marks {
         Ok(())
     }
 
+    /// The node does not run yet, but its log may get more than the database has.
+    pub fn log_grows(&mut self) -> io::Result<()> {
+        let Some(at) = self.stopped_whole() else {
+            return Ok(());
+        };
+        let (number, data) = (self.number, data_of(&self.data_dir));
+        let mark = Some(Mark {
+            at,
+            progress: Progress::Stopped { whole: false },
+        });
+        // In its place: the other slot has the statement before.
+        let slot = encode(Slot { number, mark, data });
+        let file = self.file()?;
+        file.write_all_at(&slot, (number % 2) * SLOT as u64)?;
+        file.sync_data()?;
+        self.whole = false;
+        Ok(())
+    }
+
     /// The database is another one now (a copy): no mark is about it.
     pub fn forget(&mut self) -> io::Result<()> {
         match self.newest {
@@ -521,14 +540,16 @@ mod tests {
             let mut marks = open();
             marks.write(mark(9, OVER)).expect("a disk that works");
             marks.write(stop).expect("a disk that works");
-            let at = Some(stop.at).filter(|_| whole);
-            for marks in [&marks, &open()] {
-                assert_eq!(
-                    (marks.stopped(), marks.stopped_whole()),
-                    (Some(stop.at), at)
-                );
+            let says = |marks: &Marks, whole| {
+                assert_eq!(marks.stopped(), Some(stop.at));
+                assert_eq!(marks.stopped_whole(), Some(stop.at).filter(|_| whole));
                 assert_eq!(marks.newest(), Some(mark(9, OVER)));
-            }
+            };
+            says(&marks, whole);
+            says(&open(), whole);
+            marks.log_grows().expect("a disk that works");
+            says(&marks, false);
+            says(&open(), false);
             marks.runs().expect("a disk that works");
             for marks in [marks, open()] {
                 assert_eq!((marks.stopped(), marks.stopped_whole()), (None, None));

@@ -271,6 +271,7 @@ impl Node {
         let config = self.engine_config(name, settings, uuid, raft_id);
         let addr = config.addr.clone();
         let keeps = self.may_be_whole(&found);
+        let in_order = self.stopped_in_order();
         if found.need == Need::Copy && !self.setup.witness && !keeps {
             // Unless it counts, the log is set aside or erased next. It alone tells that this data
             // may be of another incarnation: after a crash from then on nothing would.
@@ -279,8 +280,12 @@ impl Node {
         if let (OwnLog::SetAside(why), Some(leader)) = (log, &found.leader) {
             self.make_room(settings, why, leader)?;
         }
-        self.keep_former_log(settings, &found, stood)?;
+        self.keep_former_log(settings, &found, stood, in_order)?;
         self.reset_for(&found, false);
+        let resumes = matches!(found.start, Start::Resume);
+        if resumes {
+            self.log_grows()?;
+        }
         let handler: Arc<dyn NodeHandler> = Arc::new(Handler {
             node: Arc::downgrade(self),
         });
@@ -299,6 +304,10 @@ impl Node {
                 e => ConnectError::Engine(e.to_string()),
             })?;
         self.set_order(Some(order.clone()));
+        if !resumes {
+            // Not before there is a new one: a start that fails is tried again with the former log.
+            self.log_grows()?;
+        }
         if founds {
             // The former log is gone.
             self.founds_without_marks()?;

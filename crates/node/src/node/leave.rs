@@ -39,7 +39,7 @@ const UNASKED: Seqno = -1;
 pub(super) enum Behind {
     /// Nothing that was acknowledged.
     Nothing,
-    /// What the others have, too.
+    /// What the others have, too, or no start goes on from.
     Others,
     /// What may be nowhere else.
     Only,
@@ -160,16 +160,21 @@ impl Node {
             _ => last,
         };
         self.close_engine();
-        let position = if phase == Phase::Rejoining {
-            self.shared().position
-        } else {
-            self.last_committed()
+        let left = self.shared().left;
+        let position = match left.filter(|_| self.setup.witness) {
+            // It has no database: what came before its leave is in its log.
+            Some(left) => self.last_committed_at(left.behind),
+            None if phase == Phase::Rejoining => self.shared().position,
+            None => self.last_committed(),
         };
         let moves = busy || !ended || self.moves_beyond(position.seqno);
-        let behind = match self.has_nothing_behind(position.seqno, alone, gone, order.as_ref()) {
-            true => Behind::Nothing,
-            false if put_out || (self.shared().left.is_some() && !last) => Behind::Others,
-            false => Behind::Only,
+        // A log that may have forgotten something is not gone on with, and a witness has no database that could lack it.
+        let kept = self.settings().durability == Durability::Majority && !self.setup.witness;
+        let whole = self.has_nothing_behind(position.seqno, alone, gone, order.as_ref());
+        let behind = match whole {
+            true if kept || left.is_some() => Behind::Nothing,
+            false if kept && !put_out && (left.is_none() || last) => Behind::Only,
+            _ => Behind::Others,
         };
         if inconsistent {
             // It has said so itself.
@@ -300,13 +305,9 @@ impl Node {
         gone: bool,
         order: Option<&Arc<dyn Order>>,
     ) -> bool {
-        // One that may have forgotten what it acknowledged is not gone on with, and a witness has no database.
-        if self.settings().durability != Durability::Majority || self.setup.witness {
-            return true;
-        }
         let left = self.shared().left;
         if let Some(left) = left {
-            return seqno >= left.behind && gone;
+            return gone && seqno >= left.behind;
         }
         // Who heard last of a majority does not know of all that this one stored for it.
         let delivered = lock(&self.delivered).index;
@@ -329,7 +330,9 @@ impl Node {
             let at = position.seqno + i64::from(joined_at == Some(position.seqno + 1));
             let behind = match self.has_nothing_behind(at, alone, gone, None) {
                 true => Behind::Nothing,
-                false if alone => Behind::Only,
+                false if alone && self.settings().durability == Durability::Majority => {
+                    Behind::Only
+                }
                 false => Behind::Others,
             };
             self.save_stopped(position, alone, behind);

@@ -608,11 +608,15 @@ impl Node {
             progress: Progress::Stopped { whole },
         };
         if position.is_defined()
-            && !self.setup.witness
+            && (whole || !self.setup.witness)
             && let Err(e) = lock(&self.ddl_marks).write(stopped)
         {
             self.note(&format!(
-                "the orderly stop could not be noted in {MARKS_FILE} ({e}): the next start asks the storage engine"
+                "the orderly stop could not be noted in {MARKS_FILE} ({e}){}",
+                match self.setup.witness {
+                    true => "",
+                    false => ": the next start asks the storage engine",
+                }
             ));
         }
         if let Err(e) = ViewState::remove(&self.settings().base_dir) {

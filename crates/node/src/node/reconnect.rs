@@ -483,7 +483,7 @@ impl Node {
             && (self.log_end_before(&settings))
                 .is_some_and(|end| end.last.incarnation() != incarnation(term))
         {
-            let kept = self.keep_former_log(&settings, &found, position);
+            let kept = self.keep_former_log(&settings, &found, position, None);
             kept.map_err(|e| e.to_string())?;
         }
         join.origin = super::connect::random_uuid();

@@ -126,18 +126,19 @@ impl Node {
     /// the cluster that is joined: nobody there knows whether something acknowledged rests on it.
     /// Also if it is of another incarnation, and it or the data, which was at `stood`, has something
     /// that was left behind there: whoever was with it may have acknowledged that. The data need not have it,
-    /// and a witness has none.
+    /// and a witness has none. `in_order`: up to there the log has what counts, as its node stopped in order.
     pub(super) fn keep_former_log(
         &self,
         settings: &Settings,
         found: &Found,
         stood: Position,
+        in_order: Option<Position>,
     ) -> Result<(), ConnectError> {
         let theirs = found.state.position().history;
         let (Start::Join { term, .. }, Some(leader)) = (&found.start, &found.leader) else {
             return Ok(());
         };
-        let log = match self.look_into_log(settings) {
+        let mut log = match self.look_into_log(settings) {
             Ok(Some(log)) => log,
             // One that is damaged was seen to before, or counts for nothing.
             Ok(None) | Err(ConnectError::Damaged(_)) => return Ok(()),
@@ -148,11 +149,15 @@ impl Node {
             return Ok(());
         };
         let same = ours.history == theirs;
+        // What it stored behind its own leave, others had by themselves then.
+        let in_order = in_order.filter(|at| at.history == ours.history);
+        log.goes_on &= in_order.is_none();
         let parted = match same {
             true => {
                 // What stands for a witness's data is the cluster's.
                 let stood = Some(stood).filter(|at| at.history == theirs && !self.is_witness());
-                let seqno = stood.map_or(ours.seqno, |at| at.seqno.max(ours.seqno));
+                let all = [Some(ours), stood, in_order].into_iter().flatten();
+                let seqno = all.map(|at| at.seqno).max().unwrap_or(ours.seqno);
                 let at = Position { seqno, ..ours };
                 self.left_behind(settings, &log, at, &found.state, leader, *term)
             }
@@ -234,7 +239,7 @@ impl Node {
             return parted;
         };
         // It may have more than its newest checkpoint and the data. What another build wrote nobody counts here; after an
-        // orderly stop it ends with its newest checkpoint.
+        // orderly stop nothing behind its newest checkpoint counts.
         if ClusterState::other_format(&log.checkpoint.node).is_some() {
             return parted.filter(|_| log.goes_on);
         }
