@@ -234,10 +234,11 @@ pub enum ConnectError {
     /// The own log is of another build, and may have more than the database.
     #[error(
         "{tried}this node's log was written by another build of the library (format {theirs}; this one has format {ours}), and \
-         the node was not stopped cleanly: what was acknowledged last may be in that log and nowhere else. Nothing was \
-         changed. Start this node with the build that wrote its log, and the others likewise: after a crash of all they form \
-         the cluster again by themselves, started as usual. Upgrade once it runs: stop all nodes cleanly first. Only to give up \
-         what only this log has, keep a copy of the dromon-*.log files and move them away"
+         {}: what was acknowledged last may be in that log and nowhere else. Nothing was changed. Start this node with the \
+         build that wrote its log, {}. Upgrade once it runs: stop all nodes cleanly first. Only to give up what only this log \
+         has, keep a copy of the dromon-*.log files and move them away",
+        unclean(*has_seqno),
+        with_its_build(*alone)
     )]
     OtherBuild {
         /// What came of looking for others, a sentence; none if that was not it.
@@ -246,6 +247,10 @@ pub enum ConnectError {
         theirs: u8,
         /// This build's.
         ours: u8,
+        /// Whether grastate.dat has a seqno.
+        has_seqno: bool,
+        /// The log names no other node.
+        alone: bool,
     },
     /// Who leads runs another build, and what it gives to start from cannot be read here.
     #[error(
@@ -265,6 +270,29 @@ pub enum ConnectError {
     /// The join was not ordered in time.
     #[error("the cluster did not order this node's join within {0} s; try again")]
     JoinTimeout(u64),
+}
+
+/// Why a database may lack what its log has.
+fn unclean(has_seqno: bool) -> &'static str {
+    match has_seqno {
+        true => {
+            "the node was not stopped cleanly with all of it in its database, or the seqno in grastate.dat or the database's \
+             files are others since (edited, restored, copied to another place)"
+        }
+        false => {
+            "the node was not stopped cleanly with all of it in its database (grastate.dat has no seqno)"
+        }
+    }
+}
+
+/// How a node goes on under the build that wrote its log.
+fn with_its_build(alone: bool) -> &'static str {
+    match alone {
+        true => "with --wsrep-new-cluster (galera_new_cluster does), as that names no other node",
+        false => {
+            "and the others likewise: after a crash of all they form the cluster again by themselves, started as usual"
+        }
+    }
 }
 
 /// What to do rather than to force it, where there are others.

@@ -1,6 +1,7 @@
 //! A log that another build has written: it may have what the database lacks, and this build cannot
 //! tell.
 
+use super::search::has_others;
 use super::{ConnectError, LogSummary, Node, lock};
 use crate::cluster::ClusterState;
 use crate::ddl_marks::MARKS_FILE;
@@ -25,6 +26,8 @@ impl Node {
             tried: tried.to_owned(),
             theirs,
             ours: ClusterState::FORMAT,
+            has_seqno: self.saved().seqno >= 0,
+            alone: !has_others(log),
         })
     }
 

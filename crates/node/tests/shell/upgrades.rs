@@ -203,6 +203,49 @@ fn after_an_orderly_stop_another_build_founds() {
     });
 }
 
+/// As where all of a data directory was copied to a new machine. Nothing is known of such files.
+#[test]
+fn files_that_were_copied_since_are_refused_with_a_way_that_works() {
+    run(2, "", LIMIT, |world| {
+        let one = world.db(1);
+        assert!(one.set(row(1), 1).is_committed());
+        let at = world.settle();
+        for n in [2, 1] {
+            world.db(n).disconnect();
+        }
+        let disk = one.disk();
+        let open = |other| {
+            let db = world.open(1, disk.clone(), disk.position);
+            world.net.of_other_build(&world.data_dir(1), other);
+            db
+        };
+        world.exchange_data(1);
+        let why = open(true).connect("gcomm://", true);
+        let why = why.expect_err("whose files these are nobody knows");
+        for words in [
+            "the database's files are others since",
+            "Start this node with the build that wrote its log, with --wsrep-new-cluster",
+            "stop all nodes cleanly first",
+        ] {
+            assert!(why.contains(words), "{why}");
+        }
+        world.net.of_other_build(&world.data_dir(1), false);
+        // What it says is the way.
+        let own = open(false);
+        own.connect("gcomm://", true).expect("its log goes on");
+        world.synced(&own);
+        own.disconnect();
+        let disk = own.disk();
+        let db = world.open(1, disk.clone(), disk.position);
+        world.net.of_other_build(&world.data_dir(1), true);
+        db.connect("gcomm://", true).expect("stopped cleanly");
+        world.synced(&db);
+        world.net.of_other_build(&world.data_dir(1), false);
+        assert_eq!(db.read(row(1)), 1);
+        assert_eq!(world.settle().history, at.history);
+    });
+}
+
 /// Told to found under another build, it refuses; under its own it does, and has `row` in its log.
 fn founds_with_its_log_alone(world: &World, row: Key, value: i64) {
     let before = world.db(1);
