@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_names_the_numbers_of_this_build() {
+    fn the_pages_name_the_numbers_of_this_build() {
         let page = include_str!("../../../docs/wire.md");
         for said in [
             format!("This code speaks version {VERSION_MAX} alone."),
@@ -36,6 +36,9 @@ mod tests {
         ] {
             assert!(page.contains(&said), "{said}");
         }
+        let page = include_str!("../../../docs/first-cluster.md");
+        let printed = format!("`dromon {}`", words());
+        assert!(page.contains(&printed), "{printed}");
         assert_eq!(VERSION_MIN, VERSION_MAX, "it speaks one alone");
     }
 }
