@@ -355,6 +355,21 @@ fn the_last_one_that_is_paused_does_not_say_that_its_database_has_all() {
     });
 }
 
+/// It has the position of the pause, as the others have what came behind it; but its database has not.
+#[test]
+fn nor_does_one_that_left_amid_a_pause() {
+    run(2, "", LIMIT, |world| {
+        let [one, two] = [1, 2].map(|n| world.db(n));
+        let at = one.node().pause().expect("it is a member");
+        assert!(two.set(row(1), 1).is_committed());
+        one.disconnect();
+        two.disconnect();
+        let file = world.state_file(1);
+        assert!(file.contains(&format!("seqno:   {at}\n")), "{file}");
+        founds_with_its_log_alone(world, row(1), 1);
+    });
+}
+
 /// Its server goes on, and connects again.
 #[test]
 fn who_was_paused_and_left_last_connects_again_with_what_it_has() {
