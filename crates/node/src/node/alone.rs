@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -380,10 +380,7 @@ impl Node {
             Ok(()) => {
                 // Those who join from now on stay.
                 self.going_alone.forget();
-                // Of one that founds, the join is the first message: it drops them behind that.
-                if forced != Forced::Founding || self.shared().joined.is_some() {
-                    self.drop_others(&order, &others);
-                }
+                self.drop_in_time(&order, &others);
             }
             Err(e) => {
                 return Err(Refused {
@@ -631,7 +628,17 @@ impl Node {
     /// Drops the others if the engine has gone on alone later than was waited for.
     pub(super) fn alone_after_all(&self, order: &Arc<dyn Order>) {
         if let Some(others) = self.going_alone.has_gone(order.status().term) {
-            self.drop_others(order, &others);
+            self.drop_in_time(order, &others);
+        }
+    }
+
+    /// Orders the eviction of `others`. Before the own join nothing tells here who they are, so who
+    /// connects does it behind that.
+    fn drop_in_time(&self, order: &Arc<dyn Order>, others: &[Uuid]) {
+        let joined = self.shared().joined.is_some();
+        match joined {
+            true => self.drop_others(order, others),
+            false => self.went_alone.store(true, Relaxed),
         }
     }
 

@@ -239,6 +239,8 @@ impl Node {
         known: &[String],
     ) -> Result<(), ConnectError> {
         self.unless_told_to_stop("starting")?;
+        // Of an attempt that came to nothing: those who are joined now stay.
+        self.went_alone.store(false, Relaxed);
         let resume = matches!(log, OwnLog::Resume);
         let mut position = position;
         let mut found = if self.setup.witness && (bootstrap || address.founds()) {

@@ -780,7 +780,7 @@ pub struct Node {
     handed_over: Mutex<Option<(Instant, Duration)>>,
     /// Go on without a majority when it connects: `--force-primary`, or founding though the own log names others.
     force_primary: AtomicBool,
-    /// It did so while founding: the others are to be dropped once it is in.
+    /// It did so: the others are to be dropped once it is in.
     went_alone: AtomicBool,
     /// It founds a cluster on its own log, which names nobody else.
     founds_alone: AtomicBool,

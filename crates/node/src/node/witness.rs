@@ -75,11 +75,7 @@ impl Node {
         };
         match self.go_alone(forced) {
             // Those who made it a primary component meanwhile stay.
-            Ok(went) => {
-                self.force_primary.store(false, Relaxed);
-                let founds = went && forced == Forced::Founding;
-                self.went_alone.store(founds, Relaxed);
-            }
+            Ok(_) => self.force_primary.store(false, Relaxed),
             Err(refused) => self.note_now_and_then(&format!("{by}: {}", refused.why)),
         }
     }

@@ -454,6 +454,7 @@ fn the_last_log_goes_on_if_an_operator_says_so() {
             (1..=5).all(|n| two.read(row(n)) == 7),
             "all that was acknowledged came from the witness"
         );
+        assert_eq!(two.size(), 2, "the lost one was dropped, not waited for");
         assert!(two.set(row(6), 1).is_committed());
     });
 }
