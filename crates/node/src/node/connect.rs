@@ -247,10 +247,12 @@ impl Node {
             return Err(ConnectError::NothingToFound);
         } else if bootstrap || address.founds() {
             self.found_cluster(name, address, position, settings, resume)?
-        } else if let Some(found) = self.witness_log(position, settings, resume)? {
-            found
         } else {
-            self.find_cluster(name, address, settings, position, resume, known)?
+            let resume = resume && !self.others_went_on(name, address, position, settings)?;
+            match self.witness_log(position, settings, resume)? {
+                Some(found) => found,
+                None => self.find_cluster(name, address, settings, position, resume, known)?,
+            }
         };
         self.settle(&mut found, &mut position);
         let stood = position;

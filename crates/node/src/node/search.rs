@@ -22,7 +22,7 @@ pub(super) const ASK: Duration = Duration::from_secs(3);
 
 /// A log that is a majority by itself goes on after this long, although some of the
 /// members it names do not answer: slow ones may have been forced to go on without it.
-const ALONE: Duration = Duration::from_secs(10);
+pub(super) const ALONE: Duration = Duration::from_secs(10);
 
 /// Why a question got no answer.
 pub(super) struct Unanswered {

@@ -5,21 +5,22 @@
 //! that needs a database. What needs one (a copy, applying, a vote on an error,
 //! a pause because appliers are behind) never comes to it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dromon_gates::{QueueItem, Seqno};
-use dromon_order::{Order, OrderStatus, RaftId};
+use dromon_order::{Order, OrderStatus, RaftId, incarnation};
 use dromon_writeset::Uuid;
 
-use super::alone::Forced;
+use super::alone::{Forced, Reached};
 use super::connect::Found;
-use super::search::votes_alone;
+use super::search::{ALONE, is_later, votes_alone};
 use super::{ConnectError, Item, LogSummary, Node, Phase, lock};
 use crate::cluster::{ChunkPart, ClusterState};
 use crate::messages::{Need, Position};
-use crate::options::{Durability, Settings};
+use crate::options::{ClusterAddress, Durability, Settings};
 
 /// A witness that leads looks this often for a data node to lead instead; twice
 /// as long after each time that leadership came back to it.
@@ -32,6 +33,9 @@ const STAYED_AWAY: Duration = Duration::from_secs(120);
 const SILENT: Duration = Duration::from_millis(500);
 /// Nor one whose log is behind by more entries than this.
 const BEHIND: u64 = 256;
+/// Pause between two rounds of questions, and what it does meanwhile.
+const AGAIN: Duration = Duration::from_millis(200);
+const ASKS: &str = "asking whether others went on without this witness";
 /// Who is there says so several times in such a time.
 const SPEAKS: Duration = Duration::from_secs(1);
 
@@ -151,7 +155,7 @@ impl Node {
         }
     }
 
-    /// A witness goes on with its own log before it asks anybody: that log may
+    /// A witness goes on with its own log before it looks for others to join: that log may
     /// be one of the two places of what was acknowledged last.
     pub(super) fn witness_log(
         &self,
@@ -177,6 +181,67 @@ impl Node {
             ));
         }
         Ok(found)
+    }
+
+    /// Whether others of this history went on without this witness, although its log is a majority by itself: a data
+    /// node founded the cluster, or was forced on, while the witness was down. That log need not name them any more,
+    /// so those that the address list names are asked, too. Who does not answer is waited for a while: a witness that
+    /// is alone serves nobody, and data nodes that are just starting would join it beside those others.
+    pub(super) fn others_went_on(
+        &self,
+        name: &str,
+        address: &ClusterAddress,
+        position: Position,
+        settings: &Settings,
+    ) -> Result<bool, ConnectError> {
+        if !self.setup.witness || self.resumable(position, settings, votes_alone)?.is_none() {
+            return Ok(false);
+        }
+        let Some(log) = self.look_into_log(settings)? else {
+            return Ok(false);
+        };
+        let listed = address.resolve(settings.base_port);
+        let listed = listed.iter().filter(|a| !settings.is_own(a));
+        let mut places: BTreeMap<String, RaftId> = listed.map(|a| (a.to_string(), 0)).collect();
+        let named = log.members.iter().filter(|(id, _)| **id != log.id);
+        places.extend(named.map(|(id, addr)| (addr.clone(), *id)));
+        let ended_in = log.end.last.incarnation();
+        let went_on = |r: &&Reached| {
+            let other = r.primary && incarnation(r.last.term) != ended_in;
+            r.history == position.history && (other || is_later(r.last.term, &log))
+        };
+        let (began, mut told) = (Instant::now(), false);
+        let patience = ALONE.min(settings.wait_prim_timeout / 2);
+        loop {
+            self.still_starting(ASKS);
+            self.unless_told_to_stop(ASKS)?;
+            if matches!(self.phase(), Phase::Leaving | Phase::Closed) {
+                return Err(ConnectError::Refused("told to leave meanwhile".into()));
+            }
+            let probed = self.probe(name, places.iter().map(|(addr, id)| (id, addr)));
+            if let Some(r) = probed.reached.iter().find(went_on) {
+                self.note(&format!(
+                    "{} went on in another incarnation of this history while this witness was down, so its own log \
+                     does not count any more: joining those",
+                    r.addr
+                ));
+                return Ok(true);
+            }
+            let all = probed.reached.len() == places.len();
+            if probed.going.is_none() && all || began.elapsed() >= patience {
+                return Ok(probed.going.is_some());
+            }
+            if !std::mem::replace(&mut told, true) {
+                let asked: Vec<&str> = places.keys().map(String::as_str).collect();
+                self.note(&format!(
+                    "this witness's own log is a majority by itself; asking for up to {} s whether others went on \
+                     without it: {}",
+                    patience.as_secs(),
+                    asked.join(", ")
+                ));
+            }
+            std::thread::sleep(AGAIN);
+        }
     }
 
     /// A witness takes the checkpoint it was given for its data.

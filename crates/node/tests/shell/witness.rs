@@ -318,6 +318,46 @@ fn the_data_nodes_may_leave_and_return_while_it_stays() {
     });
 }
 
+/// It was the last one, so its log is a majority by itself. While it is down a data node founds the
+/// cluster: that one has not to come to it, nor is anybody else to find it beside that one.
+#[test]
+fn who_founds_while_it_is_down_is_joined_by_it() {
+    for stops in [true, false] {
+        run(2, PATIENT, LIMIT, move |world| {
+            two_and_a_witness(world);
+            assert!(world.db(1).set(row(1), 1).is_committed());
+            world.settle();
+            let disks = [1, 2].map(|n| {
+                let db = world.db(n);
+                db.disconnect();
+                db.disk()
+            });
+            let witness = world.witness(W);
+            world.until("it is alone and primary", || witness.is_primary());
+            match stops {
+                true => witness.disconnect(),
+                false => world.crash_witness(W),
+            }
+            let [disk_of_one, disk_of_two] = disks;
+            world.edit_state_file(2, "safe_to_bootstrap", "1");
+            let two = world.open(2, disk_of_two, Position::UNDEFINED);
+            two.connect(&World::url(), true).expect("it founds");
+            world.synced(&two);
+            assert!(two.set(row(2), 2).is_committed());
+            world.restart_witness(W);
+            world.until("it is in that cluster", || two.size() == 2);
+            world.voters(2);
+            assert!(two.set(row(3), 3).is_committed());
+            let one = world.open(1, disk_of_one, Position::UNDEFINED);
+            one.connect(&World::url(), false).expect("there is one");
+            world.synced(&one);
+            world.voters(3);
+            assert!((1..=3).all(|n| one.read(row(n)) == n as i64));
+            world.settle();
+        });
+    }
+}
+
 #[test]
 fn no_copy_comes_from_it_when_all_data_is_lost() {
     run(2, SHORT, LIMIT, |world| {
