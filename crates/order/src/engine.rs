@@ -368,6 +368,10 @@ async fn obey(
                 let outcome = go_alone(&core, &mut raft, &mut tasks).await;
                 if let Err(e) = &outcome {
                     core.fail(e.to_string());
+                    // Like any other engine that failed it tells the node so, and answers who asks.
+                    if tasks.is_empty() {
+                        tasks = start_tasks(&core, &raft);
+                    }
                 }
                 done(outcome);
             }

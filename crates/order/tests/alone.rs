@@ -164,6 +164,41 @@ fn who_has_heard_of_the_others_does_not_go_on_alone() {
     });
 }
 
+/// The disk refuses what it is told. The node hears that its engine failed, and the others that this
+/// log is still there, which may have more than theirs.
+#[test]
+fn whose_disk_refuses_to_go_on_alone_says_so_and_still_answers() {
+    run(async {
+        let mut w = World::three(36).await;
+        let leader = w.leader(&[1, 2, 3]).await;
+        let one = leader % 3 + 1;
+        let others: Vec<u64> = (1..=3).filter(|id| *id != one).collect();
+        w.propose(leader, 0);
+        w.wait_delivered(&[1, 2, 3], 1).await;
+        w.hub.cut(&[one], &others, Cut::Silent);
+        tokio::time::sleep(ms(5_000)).await;
+        w.log(one).break_with("the disk is full");
+        let outcome = w.go_alone_if(one, &w.status(one)).await;
+        assert!(outcome.is_err(), "{outcome:?}");
+        let told = |w: &World| w.told_of_failure(one);
+        w.wait(|w| told(w).is_some(), "the node is told").await;
+        let why = told(&w).expect("just seen");
+        assert!(why.contains("the disk is full"), "{why}");
+        let ticks = w.ticks(one);
+        w.wait(|w| w.ticks(one) > ticks + 1, "its tick goes on")
+            .await;
+        let read = w.read_index(one, ms(1000)).await;
+        assert!(matches!(read, Err(OrderError::Failed(_))), "{read:?}");
+        w.hub.heal();
+        let addr = format!("n{one}:1");
+        let answer = w.request(others[0], &addr, "a question", ms(5000)).await;
+        assert_eq!(answer, Ok(Bytes::from(format!("n{one} got a question"))));
+        w.propose(others[0], 1);
+        w.wait_delivered(&others, 2).await;
+        w.stop(one).await;
+    });
+}
+
 /// A log on a disk that may hang: then it holds what it is told to write.
 struct Hanging {
     log: MemLog,

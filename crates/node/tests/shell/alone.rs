@@ -520,6 +520,33 @@ fn who_goes_on_by_an_option_does_so_beside_one_whose_log_has_failed() {
     }
 }
 
+/// What its log alone has is not given up for that.
+#[test]
+fn whose_disk_refuses_to_go_on_alone_says_so_and_still_answers() {
+    run(3, QUICK, LIMIT, |world| {
+        let (one, three) = (world.db(1), world.db(3));
+        world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
+        world.until("the other two go on", || one.set(row(1), 7).is_committed());
+        world.crash(2);
+        for db in [&one, &three] {
+            world.until("it is non-primary", || {
+                db.node().phase() == Phase::NonPrimary
+            });
+        }
+        world.net.fail_log(&one.addr);
+        let failed = one.node().set_options("pc.bootstrap=yes");
+        assert!(failed.expect_err("its disk").contains("the disk is broken"));
+        let says = "this node's ordering engine failed";
+        world.until("it says so", || world.report.times("n1", says) == 1);
+        world.net.heal();
+        let refused = three.node().set_options("pc.bootstrap=yes");
+        let why = refused.expect_err("the first one has more");
+        for words in ["10.0.0.1:4567 has more of the log", "Its log has failed"] {
+            assert!(why.contains(words), "{why}");
+        }
+    });
+}
+
 /// It takes no clients, so nobody can give it the order.
 #[test]
 fn beside_one_that_waits_for_its_data_and_has_more_the_refusal_says_how_to_go_on() {

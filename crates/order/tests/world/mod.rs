@@ -113,6 +113,9 @@ struct Inner {
     held: bool,
     /// What the node is called for and panics over.
     panics: Option<Call>,
+    ticks: u64,
+    /// Why the engine failed, as it was told.
+    told_of_failure: Option<String>,
 }
 
 /// What an engine calls its node for.
@@ -142,11 +145,13 @@ impl NodeHandler for Notes {
 
     fn tick(&self) -> Option<Bytes> {
         self.called(Call::Tick);
+        self.inner.lock().unwrap().ticks += 1;
         Some(Bytes::from(format!("tick of {}", self.id)))
     }
 
-    fn status(&self, _: &OrderStatus) {
+    fn status(&self, status: &OrderStatus) {
         self.called(Call::Status);
+        self.inner.lock().unwrap().told_of_failure = status.failed.clone();
     }
 
     fn position_lost(&self) {
@@ -437,6 +442,17 @@ impl World {
     /// From now on the node panics whenever it is called for this.
     pub fn panic_in(&self, id: RaftId, call: Call) {
         self.node(id).notes.inner.lock().unwrap().panics = Some(call);
+    }
+
+    /// How often the node was called for its tick.
+    pub fn ticks(&self, id: RaftId) -> u64 {
+        self.node(id).notes.inner.lock().unwrap().ticks
+    }
+
+    /// Why the engine failed, as the node was told.
+    pub fn told_of_failure(&self, id: RaftId) -> Option<String> {
+        let inner = self.node(id).notes.inner.lock().unwrap();
+        inner.told_of_failure.clone()
     }
 
     pub fn position_lost(&self, id: RaftId) -> bool {
