@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::TrySendError;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -198,6 +199,8 @@ impl Node {
         };
         let lost_for = lost.map(|lost| lost.since.elapsed());
         let flip = match (self.phase(), lost_for) {
+            // No lease comes back to an engine that has failed.
+            (Phase::Joined, Some(_)) if status.failed.is_some() => true,
             (Phase::Joined, Some(lost)) => self.timings().is_over(lost, || self.company(status)),
             (Phase::NonPrimary, None) => true,
             _ => false,
@@ -206,10 +209,12 @@ impl Node {
             self.phase(),
             Phase::Leaving | Phase::Closed | Phase::Inconsistent
         );
+        let mut first = false;
         if let Some(why) = &status.failed
             && !leaving
         {
-            if !self.engine_failed.swap(true, Relaxed) {
+            first = !self.engine_failed.swap(true, Relaxed);
+            if first {
                 self.error(&format!(
                     "this node's ordering engine failed: {why}. Nothing was acknowledged that is not safe on a majority; \
                      the others go on. When the cause is gone, restart this server"
@@ -219,10 +224,17 @@ impl Node {
         }
         self.maybe_seek(lost_for);
         if flip && let Some(services) = self.services() {
-            // A full queue only delays this: the next tick asks again.
-            let _ = services.try_send(Job::Lease {
+            let job = Job::Lease {
                 primary: status.primary,
-            });
+            };
+            // A full queue only delays this: the next tick asks again. Of an engine that failed this may be the last word.
+            if let Err(TrySendError::Full(job)) = services.try_send(job)
+                && first
+            {
+                let late = std::thread::Builder::new().name("dromon-late".into());
+                // Without a thread it is left to the next tick, too. It ends with the service.
+                let _ = late.spawn(move || drop(services.send(job)));
+            }
         }
     }
 
@@ -595,7 +607,8 @@ impl Node {
     pub(super) fn lease_changed(self: &Arc<Self>, primary: bool) {
         let Some(order) = self.order() else { return };
         if !primary {
-            if self.phase() == Phase::Joined && self.may_go_alone() {
+            let failed = order.status().failed.is_some();
+            if self.phase() == Phase::Joined && !failed && self.may_go_alone() {
                 self.try_alone();
             } else {
                 self.lost_primary();

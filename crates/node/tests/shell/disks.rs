@@ -201,6 +201,30 @@ fn a_leader_whose_disk_fails_is_put_out() {
     fails(true);
 }
 
+/// Its engine fails with its tick, which would otherwise see that the lease stays lost.
+#[test]
+fn a_node_that_panics_in_its_tick_serves_no_longer() {
+    run(3, HANGS, LIMIT, |world| {
+        let at = world.leader(&world.db(1));
+        for n in [at % 3 + 1, at] {
+            let db = world.db(n);
+            assert!(db.set(row(1), n as i64).is_committed());
+            world.net.panic_at_tick(&db.addr);
+            world.until("it does not serve any more", || {
+                !db.ready() && db.node().phase() == Phase::NonPrimary
+            });
+            let says = "this node's ordering engine failed: its tick task panicked";
+            assert_eq!(world.report.times(&db.name, says), 1);
+            assert!(!db.set(row(1), 0).is_committed());
+            world.crash(n);
+            let again = world.open_again(n);
+            again.connect(&World::url(), false).expect("it comes back");
+            world.synced(&again);
+        }
+        world.settle();
+    });
+}
+
 /// Nobody is evicted within these tests.
 const PATIENT: &str = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
 /// A leave that nobody orders is waited for so long.

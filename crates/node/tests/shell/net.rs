@@ -18,7 +18,9 @@ use dromon_order::logstore::{LogStore, Record, WriteDone, WriteOp};
 use dromon_order::memlog::MemLog;
 use dromon_order::memnet::{Cut, Hub, Port};
 use dromon_order::sequencer::PieceStore;
-use dromon_order::{EngineConfig, MakeNetwork, Network, NodeHandler, Order, RaftId, Start};
+use dromon_order::{
+    EngineConfig, MakeNetwork, Network, NodeHandler, Order, OrderStatus, RaftId, Reply, Start,
+};
 
 /// Locks, whatever a panicking test did before.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -59,6 +61,8 @@ pub struct Net {
     failing: Mutex<BTreeSet<String>>,
     /// Whose next engine panics as it starts.
     panicking: Mutex<BTreeSet<String>>,
+    /// Whose node panics at its next tick.
+    ticking: Mutex<BTreeSet<String>>,
     /// Whose engines start only when they are not here any more; true: one is waiting.
     starting: Mutex<BTreeMap<String, bool>>,
     /// Whose next engine gets so many bytes a second from each of those that run.
@@ -131,6 +135,7 @@ impl Net {
             far: Mutex::default(),
             failing: Mutex::default(),
             panicking: Mutex::default(),
+            ticking: Mutex::default(),
             starting: Mutex::default(),
             narrowed: Mutex::default(),
             spoilt: Mutex::default(),
@@ -339,6 +344,11 @@ impl Net {
     /// The next engine of the node there panics as it starts.
     pub fn panic_at_start(&self, addr: &str) {
         lock(&self.panicking).insert(addr.to_owned());
+    }
+
+    /// The node there panics at its next tick.
+    pub fn panic_at_tick(&self, addr: &str) {
+        lock(&self.ticking).insert(addr.to_owned());
     }
 
     /// Engines of the node there take as long to start as the test likes.
@@ -596,6 +606,44 @@ impl LogStore for Opened {
     fn close(&self) {}
 }
 
+/// A node that may panic at its tick.
+struct Ticks {
+    net: Arc<Net>,
+    addr: String,
+    node: Arc<dyn NodeHandler>,
+}
+
+impl NodeHandler for Ticks {
+    fn request(&self, from: &str, body: Bytes, reply: Reply) {
+        self.node.request(from, body, reply);
+    }
+
+    fn message(&self, from: RaftId, body: Bytes) {
+        self.node.message(from, body);
+    }
+
+    fn tick(&self) -> Option<Bytes> {
+        assert!(!lock(&self.net.ticking).remove(&self.addr), "{WANTED}");
+        self.node.tick()
+    }
+
+    fn spoilt(&self, kind: u8, tag: u64) {
+        self.node.spoilt(kind, tag);
+    }
+
+    fn went_back(&self, member: RaftId, index: u64) {
+        self.node.went_back(member, index);
+    }
+
+    fn status(&self, status: &OrderStatus) {
+        self.node.status(status);
+    }
+
+    fn position_lost(&self) {
+        self.node.position_lost();
+    }
+}
+
 struct MemEngines {
     net: Arc<Net>,
     addr: String,
@@ -637,6 +685,11 @@ impl Engines for MemEngines {
         });
         let (net, addr) = (self.net.clone(), self.addr.clone());
         let make: MakeNetwork = Box::new(move |id| Ok(net.plug(&addr, id) as Arc<dyn Network>));
+        let handler = Arc::new(Ticks {
+            net: self.net.clone(),
+            addr: self.addr.clone(),
+            node: handler,
+        });
         let order = dromon_order::start(config, store, make, handler, start)
             .map_err(|e| EngineError::Other(e.to_string()))?;
         if lock(&self.net.failing).remove(&self.addr) {
