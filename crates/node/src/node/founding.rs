@@ -199,15 +199,17 @@ impl Node {
         }
         let of_other_build = (log.as_ref()).and_then(|log| self.of_other_build(log, settings, ""));
         let no_log = log.is_none();
+        let listed = match no_log {
+            true => self.found_listed(name, address, position, settings, resume)?,
+            false => self.found_listed_too(name, address, position, settings, resume)?,
+        };
+        if let Some(found) = listed {
+            return Ok(found);
+        }
         let others = log.filter(has_others);
         if let Some(log) = &others
             && let Some(found) =
                 self.found_beside(name, address, position, settings, resume, log)?
-        {
-            return Ok(found);
-        }
-        if no_log
-            && let Some(found) = self.found_listed(name, address, position, settings, resume)?
         {
             return Ok(found);
         }

@@ -1,4 +1,4 @@
-//! Who stands at the addresses of `wsrep_cluster_address`, asked by a founder without a log.
+//! Who stands at the addresses of `wsrep_cluster_address`, asked by a founder.
 //!
 //! `--wsrep-new-cluster` stands in many a unit and container for good. A node that lost its disk
 //! would found a second cluster under the name of the one that runs, and clients would write
@@ -36,6 +36,12 @@ impl Told {
     }
 }
 
+fn others_listed(address: &ClusterAddress, settings: &Settings) -> Vec<String> {
+    let listed = address.resolve(settings.base_port);
+    let others = listed.iter().filter(|a| !settings.is_own(a));
+    others.map(ToString::to_string).collect()
+}
+
 impl Node {
     /// Founding without a log: those that `address` lists are asked. `None`:
     /// nobody is in the way. Nodes that look for a cluster themselves, without data, are not, nor
@@ -51,9 +57,7 @@ impl Node {
         settings: &Settings,
         resume: bool,
     ) -> Result<Option<Found>, ConnectError> {
-        let listed = address.resolve(settings.base_port);
-        let others = listed.iter().filter(|a| !settings.is_own(a));
-        let others: Vec<String> = others.map(ToString::to_string).collect();
+        let others = others_listed(address, settings);
         if others.is_empty() {
             return Ok(None);
         }
@@ -68,26 +72,9 @@ impl Node {
             std::thread::sleep(AGAIN);
         };
         let refused = |why| Err(ConnectError::Listed { why });
-        if let Some((addr, theirs)) = told.primary {
-            if position.is_defined() && position.history == theirs.history {
-                let known = [addr.clone()];
-                let found = self.find_cluster(name, address, settings, position, resume, &known)?;
-                if found.need == Need::Log {
-                    self.note(&format!(
-                        "a cluster was to be founded here, but {addr}, which wsrep_cluster_address lists, belongs to a \
-                         primary component of this data's history: joining that one. Two of them would part for good"
-                    ));
-                    return Ok(Some(found));
-                }
-            }
-            // What only this data has would be gone.
-            return refused(format!(
-                "{addr}, which wsrep_cluster_address lists, belongs to a primary component of a cluster of this name \
-                 (history {}): a cluster founded here would be a second one. To join that one, start this node without \
-                 --wsrep-new-cluster: it takes a full copy in place of the data that is here. To found another one, stop \
-                 that one first, or give this one another wsrep_cluster_name",
-                theirs.history
-            ));
+        if let Some((addr, theirs)) = &told.primary {
+            return self
+                .instead_of_founding(name, address, position, settings, resume, addr, theirs);
         }
         if let Some((addr, theirs)) = told.with_data {
             return refused(format!(
@@ -105,6 +92,60 @@ impl Node {
             )
         });
         told.shut_out.or(untold).map_or(Ok(None), refused)
+    }
+
+    /// Founding with a log, whose members are asked by themselves: also who is listed is, once. Nodes may have other
+    /// addresses since, and other logs. `None`: nobody there belongs to a primary component of this history.
+    pub(super) fn found_listed_too(
+        &self,
+        name: &str,
+        address: &ClusterAddress,
+        position: Position,
+        settings: &Settings,
+        resume: bool,
+    ) -> Result<Option<Found>, ConnectError> {
+        let told = self.told_by(name, &others_listed(address, settings));
+        match &told.primary {
+            Some((addr, theirs)) if theirs.history == self.saved().uuid => {
+                self.instead_of_founding(name, address, position, settings, resume, addr, theirs)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// A primary component is at `addr`, and stands at `theirs`: joining that, or a refusal.
+    #[allow(clippy::too_many_arguments)]
+    fn instead_of_founding(
+        &self,
+        name: &str,
+        address: &ClusterAddress,
+        position: Position,
+        settings: &Settings,
+        resume: bool,
+        addr: &str,
+        theirs: &Position,
+    ) -> Result<Option<Found>, ConnectError> {
+        if position.is_defined() && position.history == theirs.history {
+            let known = [addr.to_owned()];
+            let found = self.find_cluster(name, address, settings, position, resume, &known)?;
+            if found.need == Need::Log {
+                self.note(&format!(
+                    "a cluster was to be founded here, but {addr}, which wsrep_cluster_address lists, belongs to a \
+                     primary component of this data's history: joining that one. Two of them would part for good"
+                ));
+                return Ok(Some(found));
+            }
+        }
+        // What only this data has would be gone.
+        Err(ConnectError::Listed {
+            why: format!(
+                "{addr}, which wsrep_cluster_address lists, belongs to a primary component of a cluster of this name \
+                 (history {}): a cluster founded here would be a second one. To join that one, start this node without \
+                 --wsrep-new-cluster: it takes a full copy in place of the data that is here. To found another one, stop \
+                 that one first, or give this one another wsrep_cluster_name",
+                theirs.history
+            ),
+        })
     }
 
     fn told_by(&self, name: &str, others: &[String]) -> Told {

@@ -7,7 +7,7 @@ use dromon_node::{AskError, Position};
 
 use crate::edits::{copies, write};
 use crate::net::Unheard;
-use crate::toy::{Db, Disk};
+use crate::toy::{Db, Disk, row};
 use crate::world::{World, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -55,6 +55,37 @@ fn who_lost_its_disk_does_not_found_a_second_cluster_beside_the_one_listed() {
         refused(world, &empty, "start this node without --wsrep-new-cluster");
         world.join(1);
         world.settle();
+    });
+}
+
+/// Nodes with other addresses, and other logs, have taken the places of all that its log names.
+#[test]
+fn nor_does_who_has_a_log_of_members_that_are_gone() {
+    run(3, "", LIMIT, |world| {
+        write(&world.db(1), 0..5);
+        world.settle();
+        world.crash(3);
+        world.until("the others go on", || {
+            [1, 2].iter().all(|n| world.db(*n).size() == 2)
+        });
+        for n in [4, 5] {
+            world.join(n);
+        }
+        for n in [1, 2] {
+            world.db(n).disconnect();
+        }
+        assert!(world.db(4).set(row(7), 7).is_committed());
+        world.edit_state_file(3, "safe_to_bootstrap", "1");
+        let back = world.open_again(3);
+        let list = format!("gcomm://{},{}", World::addr(4), World::addr(5));
+        // Their logs begin behind what it has.
+        let why = back.connect(&list, true).expect_err("they are there");
+        assert!(why.contains("would be a second one"), "{why}");
+        assert!(!back.node().is_primary());
+        back.connect(&list, false).expect("as usual");
+        world.synced(&back);
+        world.until("it has what they have", || back.read(row(7)) == 7);
+        world.until("it is one of three", || world.db(4).size() == 3);
     });
 }
 
