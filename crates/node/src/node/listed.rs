@@ -36,7 +36,8 @@ impl Told {
     }
 }
 
-fn others_listed(address: &ClusterAddress, settings: &Settings) -> Vec<String> {
+/// Whom `address` lists, without this node.
+pub(super) fn others_listed(address: &ClusterAddress, settings: &Settings) -> Vec<String> {
     let listed = address.resolve(settings.base_port);
     let others = listed.iter().filter(|a| !settings.is_own(a));
     others.map(ToString::to_string).collect()

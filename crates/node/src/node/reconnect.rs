@@ -1,7 +1,7 @@
 //! Coming back after an eviction: the others went on without this node, so it
 //! joins again from its position, in the same process and for the same server.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,6 +15,7 @@ use super::connect::{Found, random_u64};
 use super::delivery::to_view;
 use super::duties::Handler;
 use super::halves::{Parted, parted};
+use super::listed::others_listed;
 use super::open::COPY_ASKED;
 use super::{Item, Node, Phase, lock};
 use crate::database::{View, ViewMember};
@@ -259,12 +260,23 @@ impl Node {
     /// Whether a leader of the others says that this node's log is not among
     /// theirs any more.
     pub(super) fn was_evicted(&self, order: &Arc<dyn Order>) -> bool {
-        let cluster = self.shared().cluster.clone();
+        let (cluster, address) = {
+            let shared = self.shared();
+            (shared.cluster.clone(), shared.address.clone())
+        };
         let history = self.history();
         let status = order.status();
         let body = encode(&Request::Gone { raft_id: status.id });
         let own = self.own_addr();
         let mut addrs: Vec<String> = status.members.addrs.into_values().collect();
+        let of_log = addrs.len();
+        // All members may have been replaced since, at other addresses.
+        for addr in others_listed(&address, &self.settings()) {
+            if !addrs.contains(&addr) {
+                addrs.push(addr);
+            }
+        }
+        let listed: HashSet<String> = addrs[of_log..].iter().cloned().collect();
         addrs.retain(|addr| *addr != own);
         let said = self.ask_all(&cluster, &addrs, &body, ASK);
         let mut said: HashMap<_, _> = addrs.iter().cloned().zip(said).collect();
@@ -283,6 +295,7 @@ impl Node {
             };
             heard(status.id, ours, ask).unwrap_or_else(|apart| {
                 match apart {
+                    Apart::History(_) if listed.contains(addr) => {}
                     Apart::History(theirs) => self.tell_other_history(addr, theirs, history),
                     Apart::Incarnation => left_behind = true,
                 }

@@ -130,6 +130,45 @@ fn who_is_not_counted_any_more_comes_back_though_its_list_names_nobody_who_is_th
     });
 }
 
+/// It waited for them with its own log, as they were not there yet when it started.
+#[test]
+fn who_waits_for_members_that_were_replaced_finds_those_that_are_listed() {
+    run(3, QUICK, LIMIT, |world| {
+        world.crash(3);
+        world.until("the others drop it", || {
+            [1, 2].iter().all(|n| world.db(*n).size() == 2)
+        });
+        world.voters(2);
+        for n in [4, 5] {
+            world.join(n);
+        }
+        for n in [1, 2] {
+            world.db(n).disconnect();
+        }
+        assert!(world.db(4).set(row(1), 1).is_committed());
+        let again = world.open_again(3);
+        let others = [4, 5].map(World::addr);
+        world.net.cut(std::slice::from_ref(&again.addr), &others);
+        let connecting = {
+            let (again, list) = (
+                again.clone(),
+                format!("gcomm://{},{}", others[0], others[1]),
+            );
+            std::thread::spawn(move || again.connect(&list, false))
+        };
+        world.until("it waits for a majority", || {
+            world
+                .report
+                .said("still waiting for a majority of the logs")
+        });
+        world.net.heal();
+        let joined = connecting.join().expect("no panic");
+        joined.expect("two are there");
+        world.until("it has what they have", || again.read(row(1)) == 1);
+        world.until("it is one of three", || world.db(4).size() == 3);
+    });
+}
+
 /// Node `n` dies with a state file that says: no data that can be used.
 fn crash_without_data(world: &World, n: usize) {
     world.crash(n);
