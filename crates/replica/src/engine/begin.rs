@@ -113,7 +113,8 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         false => None,
     };
     let beside = Beside::ask(control)?;
-    let facts = Facts::read(&mut server)?;
+    let made = logged && progress.is_new.load(Ordering::Relaxed);
+    let facts = Facts::read(&mut server, made)?;
     let control = &mut server.control;
     let known = Known::read(control)?;
     let spelled = match cases::filter(settings, known.is_of_any_case(), progress, log) {
@@ -153,7 +154,8 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         stand,
         channel: &channel,
         xa,
-        own: facts.own,
+        own: facts.own.clone(),
+        node: server.node,
         logged: there,
         log,
     };
@@ -407,7 +409,7 @@ impl Crew<'_> {
         let Facts {
             ref collations,
             packet_max,
-            own,
+            ref own,
             ..
         } = *self.facts;
         shared.connected(server.control.cut());
@@ -435,7 +437,7 @@ impl Crew<'_> {
                 packet_max: (packet_max / 2).clamp(16 << 10, 1 << 20),
                 allowed: packet_max,
                 in_doubt: in_doubt.clone(),
-                own,
+                own: own.server,
                 node: server.node,
                 gtids: server.gtids,
                 progress: Arc::clone(self.progress),
@@ -486,7 +488,7 @@ impl Crew<'_> {
             Arc::clone(&link),
             log.clone(),
         )
-        .for_target(begun.own)
+        .for_target(begun.own.server)
         .beside(self.beside.clone(), !settings.filter.is_empty())
         .beginning(progress.is_new.load(Ordering::Relaxed))
         .having_told(Arc::clone(&progress.told_of_source));

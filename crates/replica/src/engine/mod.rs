@@ -17,6 +17,7 @@ mod fence;
 mod gtids;
 mod monitor;
 mod naming;
+mod own;
 mod pace;
 mod plan;
 mod reader;

@@ -15,6 +15,7 @@ use dromon_relay::log::{Level, Log};
 use rustc_hash::FxHashSet;
 
 use super::begin::another;
+use super::own::{Own, not_its_own};
 use super::server::elsewhere;
 use super::shared::Session;
 use super::xa::Phases;
@@ -89,8 +90,10 @@ pub(super) struct Begun<'s> {
     pub stand: Stand,
     pub channel: &'s Channel,
     pub xa: Phases,
-    /// Number of the target as a server.
-    pub own: u32,
+    /// What the target wrote itself.
+    pub own: Own,
+    /// It is a node of a cluster.
+    pub node: bool,
     /// Where the target's binlog was, if what is applied has the source's GTIDs there.
     pub logged: Option<Position>,
     pub log: &'s Log,
@@ -110,8 +113,10 @@ pub(super) struct Planner<'s> {
     ahead: Ahead,
     pub(super) channel: &'s Channel,
     pub(super) xa: Phases,
-    /// Number of the target as a server.
-    own: u32,
+    /// What the target wrote itself.
+    own: Own,
+    /// It is a node of a cluster.
+    node: bool,
     /// See [`Begun::logged`].
     logged: Option<Position>,
     /// What was under way when the last run ended.
@@ -124,6 +129,8 @@ pub(super) struct Planner<'s> {
     /// Tables that may have changed since they were read. Several such statements in a row need
     /// one reading.
     stale: Option<Touched>,
+    /// It was said that the other nodes may have written what came back.
+    told_of_nodes: bool,
     /// The session of what runs alone may have temporary tables.
     ran_alone: bool,
     /// A new channel was refused before anything came: its row would keep the next start from where it is to begin.
@@ -144,6 +151,7 @@ impl<'s> Planner<'s> {
             channel,
             xa,
             own,
+            node,
             logged,
             log,
         } = begun;
@@ -166,12 +174,14 @@ impl<'s> Planner<'s> {
             channel,
             xa,
             own,
+            node,
             logged,
             under_way: stand.doing.map(|doing| doing.gtid),
             log,
             epoch: stand.epoch,
             open: Open::default(),
             stale: None,
+            told_of_nodes: false,
             ran_alone: false,
             has_not_begun: false,
         }
@@ -286,14 +296,14 @@ impl<'s> Planner<'s> {
             return Ok(());
         }
         let gtid = transaction.gtid;
-        if gtid.server != self.own
+        if gtid.server != self.own.server
             && let Some(logged) = &self.logged
             && let Some(why) = gtids::misplaced(logged, gtid, self.under_way)
         {
             return Err(End::Fatal(why));
         }
-        let transaction = match gtid.server == self.own {
-            true => self.came_back(&transaction),
+        let transaction = match gtid.server == self.own.server {
+            true => self.came_back(&transaction)?,
             false => self.phase(transaction)?,
         };
         let last = self.open.transactions.last();
@@ -315,7 +325,7 @@ impl<'s> Planner<'s> {
         )
         .map_err(|error| End::Fatal(format!("{} cannot be read: {error}.", transaction.gtid)))?;
         // What came back was done by others meanwhile.
-        if gtid.server == self.own || transaction.events.len() > 1 && !found.left_out {
+        if gtid.server == self.own.server || transaction.events.len() > 1 && !found.left_out {
             self.xa.changed();
         }
         let id = transaction.group.commit_id;
@@ -354,18 +364,37 @@ impl<'s> Planner<'s> {
     }
 
     /// What the target wrote itself has gone round: it is there.
-    fn came_back(&mut self, transaction: &Transaction) -> Transaction {
-        if self.shared.came_back.fetch_add(1, Ordering::Relaxed) == 0 {
+    fn came_back(&mut self, transaction: &Transaction) -> Result<Transaction, End> {
+        let gtid = transaction.gtid;
+        let lacks = self.own.lacks(&mut self.control, gtid);
+        let lacks = lacks.map_err(|error| End::again(&error, error.to_string()))?;
+        match lacks {
+            Some(found) if !self.node => {
+                let why = not_its_own(gtid, &found, &self.settings.channel);
+                return Err(End::Fatal(why));
+            }
+            // Its binlog need not have what the other nodes wrote, nor by the same numbers.
+            Some(found) if !std::mem::replace(&mut self.told_of_nodes, true) => {
+                let text = format!(
+                    "{gtid} has the target's server_id, {}, and is passed over, as all like it. The target, a node of a cluster, {found}: if no \
+                     other node of it wrote that either, it is missing there. Is this server_id that of the cluster alone?",
+                    gtid.server
+                );
+                self.log.say(Level::Warning, &text);
+            }
+            _ => {}
+        }
+        if self.shared.came_back.fetch_add(1, Ordering::Relaxed) == 0 && !self.told_of_nodes {
             let text = format!(
-                "{} is of the target's own server_id, {}: it came back from there, and is passed over, as all like it.",
-                transaction.gtid, self.own
+                "{gtid} is of the target's own server_id, {}: it came back from there, and is passed over, as all like it.",
+                gtid.server
             );
             self.log.say(Level::Note, &text);
         }
         if transaction.group.flags & (gtid_flags::STANDALONE | gtid_flags::DDL) != 0 {
             self.stale = Some(Touched::All);
         }
-        without_rows(transaction)
+        Ok(without_rows(transaction))
     }
 
     pub(super) fn seal(&mut self) {

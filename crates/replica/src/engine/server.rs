@@ -4,6 +4,7 @@ use dromon_relay::log::{Level, Log};
 use dromon_relay::wire::Row;
 
 use super::begin::NotBegun;
+use super::own::{self, Own};
 use super::{Progress, Settings, gtids};
 use crate::client::{Client, ClientError};
 use crate::compile::Collations;
@@ -66,6 +67,8 @@ pub(super) struct Server {
     pub gtids: bool,
     /// It does not survive a BINLOG of rows of a sequence.
     falls_by_sequences: bool,
+    /// Its `gtid_binlog_state`, before anything was written.
+    state: String,
 }
 
 impl Server {
@@ -98,6 +101,7 @@ impl Server {
             control.query(b"SET SESSION sql_log_bin=0")?;
         }
         progress.beginning(control.cut());
+        let state = own::state(&mut control)?;
         let gtids = match settings.source_gtid {
             false => false,
             true => gtids::check(&mut control, node)?.map_err(NotBegun::fatal)?,
@@ -114,6 +118,7 @@ impl Server {
             logs,
             gtids,
             falls_by_sequences: !node && falls_by_sequences(&version),
+            state,
         })
     }
 
@@ -128,22 +133,23 @@ pub(super) struct Facts {
     pub collations: Collations,
     /// The longest packet it takes, in bytes.
     pub packet_max: usize,
-    /// Its number as a server.
-    pub own: u32,
+    /// Its number as a server, and what it wrote.
+    pub own: Own,
     /// Pages that InnoDB's buffer pool holds.
     pub pages: usize,
 }
 
 impl Facts {
-    pub(super) fn read(server: &mut Server) -> Result<Facts, ClientError> {
+    /// `made`: what this replica needs may just have been made there.
+    pub(super) fn read(server: &mut Server, made: bool) -> Result<Facts, ClientError> {
         let falls = server.falls_by_sequences;
         let control = &mut server.control;
+        let its_number = number(control, "SELECT @@server_id")?;
+        let its_number = its_number.and_then(|n| n.try_into().ok()).unwrap_or(0);
         Ok(Facts {
             collations: collations(control)?.that_falls_by_sequences(falls),
             packet_max: number(control, "SELECT @@max_allowed_packet")?.unwrap_or(1 << 20),
-            own: number(control, "SELECT @@server_id")?
-                .and_then(|n| n.try_into().ok())
-                .unwrap_or(0),
+            own: Own::read(control, its_number, &server.state, made)?,
             pages: number(
                 control,
                 "SELECT @@innodb_buffer_pool_size DIV @@innodb_page_size",
@@ -292,7 +298,7 @@ mod tests {
             else {
                 panic!("it can be a target");
             };
-            let facts = Facts::read(&mut server).expect("answers");
+            let facts = Facts::read(&mut server, false).expect("answers");
             facts.collations.falls_by_sequences
         };
         assert!(found("10.11.6-MariaDB", "OFF"));
