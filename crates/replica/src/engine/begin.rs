@@ -181,13 +181,16 @@ fn take_over(
     };
     // Whoever has begun since this one last did is to go on.
     let mine = *own();
+    let is_new = channel.is_new(control)?;
     if let Some(mine) = mine
+        && !is_new
         && channel.epoch(control)?.is_some_and(|newest| newest > mine)
     {
         return Err(NotBegun::fatal(ANOTHER));
     }
-    let is_new = channel.is_new(control)?;
-    if is_new && progress.has_applied() {
+    // A row that this process has found is no less gone if nothing has come since.
+    let found = mine.is_some() && !progress.is_new.load(Ordering::Relaxed);
+    if is_new && (found || progress.has_applied()) {
         return Err(NotBegun::fatal(gone(settings)));
     }
     if is_new && let Some(why) = lacks_start(control, settings)? {
@@ -268,11 +271,11 @@ fn lies_before(stand: &Stand, settings: &Settings, channel: &Channel) -> String 
     )
 }
 
-/// This process has applied on a channel whose row is not there any more.
+/// This process has applied on a channel, or gone on with it, whose row is not there any more.
 fn gone(settings: &Settings) -> String {
     format!(
-        "The row of the channel {} in dromon_replica.position is gone, or this is another target than before: what this replica has \
-         applied so far is not known there. Nothing was applied to it. If that is right, start this again with the start that is right \
+        "The row of the channel {} in dromon_replica.position is gone, or this is another target than before: what is applied \
+         on it so far is not known there. Nothing was applied to it. If that is right, start this again with the start that is right \
          for the data there",
         settings.channel
     )

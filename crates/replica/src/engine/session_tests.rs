@@ -283,16 +283,33 @@ fn a_channel_is_new_until_something_is_applied() {
 /// It is not begun anew at a start that is left in the settings: what was applied would be once more.
 #[test]
 fn a_channel_whose_row_is_gone_ends_who_has_applied_on_it() {
-    let target = Fake::new(serves_new());
-    let settings = settings(&target, &["start=0-1-4"]);
-    let progress = Arc::new(Progress::default());
-    progress.counters.units.store(1, Ordering::Relaxed);
-    let end = session(&settings, &Log::terminal(), &progress);
-    let refused =
-        matches!(&end, End::Fatal(why) if why.contains("is gone, or this is another target"));
-    assert!(refused, "{end:?}");
-    let made = |text: &String| text.starts_with("INSERT INTO dromon_replica.position");
-    assert!(!target.said().iter().any(made), "{:?}", target.said());
+    // What was applied by this process, of which epoch it is, and whether the table is there.
+    for (units, epoch, table) in [
+        (1, None, true),
+        (1, Some(3), true),
+        (1, Some(3), false),
+        // It has found the row, and nothing has come since.
+        (0, Some(3), true),
+        (0, Some(3), false),
+    ] {
+        let new = serves_new();
+        let target = Fake::new(move |text| match text {
+            _ if !table && text.starts_with("SELECT epoch FROM") => Some(Reply::Fail(1146)),
+            text => new(text),
+        });
+        let settings = settings(&target, &["start=0-1-4"]);
+        let progress = Arc::new(Progress::default());
+        progress.counters.units.store(units, Ordering::Relaxed);
+        *progress.epoch.lock().expect("nobody panics") = epoch;
+        let of = Arc::clone(&progress);
+        let thread = thread::spawn(move || session(&settings, &Log::terminal(), &of));
+        let end = Running { progress, thread }.end();
+        let refused =
+            matches!(&end, End::Fatal(why) if why.contains("is gone, or this is another target"));
+        assert!(refused, "{units}, {epoch:?}, {table}: {end:?}");
+        let made = |text: &String| text.starts_with("INSERT INTO dromon_replica.position");
+        assert!(!target.said().iter().any(made), "{:?}", target.said());
+    }
 }
 
 /// Who has a row goes on where it says, whatever start is given, and is told.
