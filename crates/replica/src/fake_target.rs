@@ -106,7 +106,7 @@ impl Fake {
     /// The same, without what only looks and switches.
     pub(crate) fn done(&self) -> Vec<String> {
         let mut all = self.said();
-        let looks = ["SET ", "SELECT ", "SHOW "];
+        let looks = ["SET ", "SELECT ", "SHOW ", "DO 1"];
         all.retain(|text| !looks.iter().any(|looks| text.starts_with(looks)));
         all
     }

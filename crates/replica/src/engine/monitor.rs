@@ -29,6 +29,10 @@ const TICK: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_millis(60);
 /// The target itself answers no more often than this.
 const LOCKS_EVERY: Duration = Duration::from_millis(110);
+/// How often the target is asked whether it is there, also while nothing is to be applied.
+const ALIVE_EVERY: Duration = Duration::from_secs(1);
+/// A target that has not answered for so long is not taken for one that is there.
+const SILENT: Duration = Duration::from_secs(10);
 /// The time at which the process began, in milliseconds: a relay may be behind since long before.
 const BEGAN_MS: u64 = 1 << 40;
 /// Seconds by which the source's clock may be ahead of the own one.
@@ -66,6 +70,8 @@ struct Stand {
     attached: bool,
     /// What it waits for, and since when.
     waits: Option<(Waits, Instant)>,
+    /// When the session that runs has last heard of the target.
+    answered: Option<Instant>,
 }
 
 /// How it stands, over all sessions.
@@ -180,6 +186,7 @@ impl Progress {
     pub(super) fn detach(&self) {
         let mut state = self.lock();
         state.shared = None;
+        state.answered = None;
         state.link = None;
         state.beginning = None;
     }
@@ -364,7 +371,8 @@ impl Progress {
             tuned: get(&c.tuned),
             read_ahead: get(&c.read_ahead),
             connected: link.is_some_and(|l| l.connected.load(Ordering::Relaxed)),
-            applying: state.shared.is_some(),
+            applying: state.shared.is_some()
+                && state.answered.is_none_or(|at| at.elapsed() < SILENT),
             position: state.position.clone(),
             goal: state.goal.clone(),
             caught_up: state.goal_known && state.position.covers(&state.goal),
@@ -443,7 +451,9 @@ pub(super) fn run(
     };
     let mut last = Instant::now();
     let mut looked = Instant::now();
+    let mut alive = Instant::now();
     loop {
+        progress.lock().answered = Some(Instant::now());
         thread::sleep(TICK);
         let (sample, number, ended) = {
             let mut core = shared.lock();
@@ -473,6 +483,14 @@ pub(super) fn run(
         if let Err(error) = pace.tick(&mut client, shared, progress, sample) {
             let why = format!("the target cannot be asked how it is: {error}");
             return shared.end(End::again(&error, why));
+        }
+        // Nobody else hears that it is gone while nothing comes: what is applied would be taken for as new as before.
+        if alive.elapsed() > ALIVE_EVERY {
+            alive = Instant::now();
+            if let Err(error) = client.query(b"DO 1") {
+                let why = format!("the target does not answer any more: {error}");
+                return shared.end(End::again(&error, why));
+            }
         }
         let may_wait = matches!(sample, Sample::Unit(State::Running, _) | Sample::Alone(_));
         if may_wait && head.since.elapsed() > PATIENCE && looked.elapsed() > LOCKS_EVERY {
@@ -606,6 +624,29 @@ mod tests {
             let _ = progress.position(&at(seqno));
             assert_eq!(progress.numbers().0, Some(wanted), "{seqno}");
         }
+    }
+
+    /// One that hangs is not ready, though its connections stand.
+    #[test]
+    fn a_target_that_hangs() {
+        let fake = Fake::new(|_| None);
+        let settings = settings(&fake, &[]);
+        let progress = Progress::default();
+        let applying = || progress.status(&settings).applying;
+        assert!(!applying());
+        let shared = Arc::new(Shared::new(&settings, String::new(), 64));
+        progress.attach(&shared);
+        assert!(applying());
+        progress.lock().answered = Some(Instant::now());
+        assert!(applying());
+        // The clock of a machine that was just started does not go back so far.
+        if let Some(before) = Instant::now().checked_sub(SILENT) {
+            progress.lock().answered = Some(before);
+            assert!(!applying());
+        }
+        progress.detach();
+        progress.attach(&shared);
+        assert!(applying(), "that was another session");
     }
 
     /// What is waited for is said until it is there: for a session when that is under way, for a unit when it has

@@ -865,3 +865,28 @@ fn what_came_back_and_what_did_not() {
         }
     }
 }
+
+/// Nothing comes, and the target ends, or another one takes its place: nobody may take what is there for as new as before.
+#[test]
+fn a_target_that_goes_while_nothing_comes() {
+    let source = sends(vec![started(0)]);
+    let gone = Arc::new(AtomicBool::new(false));
+    let is_gone = Arc::clone(&gone);
+    let target = Fake::new(move |text| match is_gone.load(Ordering::Acquire) {
+        // The connection ends.
+        true => Some(Reply::Events(Vec::new())),
+        false => serves(text),
+    });
+    let mut settings = settings(&target, &[]);
+    settings.source.address = source.account().address;
+    let running = Running::of(settings);
+    running.until(|| {
+        source
+            .said()
+            .iter()
+            .any(|text| text.contains("slave_connect_state"))
+    });
+    gone.store(true, Ordering::Release);
+    let end = running.end();
+    assert!(matches!(end, End::Again(_)), "{end:?}");
+}
