@@ -150,6 +150,9 @@ impl Retries {
         if lasted > LIVED && (applied || !waits) {
             self.backoff.succeeded();
             self.said = Seldom::default();
+        } else if applied && !waits {
+            // It goes on, though in pieces.
+            self.backoff.succeeded();
         }
         self.backoff.failed(random)
     }
@@ -445,17 +448,22 @@ mod tests {
     fn pauses_between_sessions() {
         let limit = Duration::from_secs(10);
         let long = Duration::from_secs(3600);
-        let after = |waits, applied| {
+        let after = |lasted, waits, applied| {
             let mut retries = Retries::new(limit);
             let mut pause = Duration::ZERO;
             for _ in 0..20 {
-                pause = retries.ended(long, waits, applied, u32::MAX);
+                pause = retries.ended(lasted, waits, applied, u32::MAX);
             }
             pause
         };
-        assert_eq!(after(true, false), limit);
-        assert!(after(true, true) < Duration::from_secs(1));
-        assert!(after(false, false) < Duration::from_secs(1));
+        assert_eq!(after(long, true, false), limit);
+        assert!(after(long, true, true) < Duration::from_secs(1));
+        assert!(after(long, false, false) < Duration::from_secs(1));
+        // One that ends soon, and has applied something, is no attempt that failed.
+        let short = Duration::from_secs(1);
+        assert!(after(short, false, true) < Duration::from_secs(1));
+        assert_eq!(after(short, false, false), limit);
+        assert_eq!(after(short, true, true), limit);
         // It is said at once, and then now and then.
         let mut retries = Retries::new(limit);
         let said = retries.say(limit, "no room").expect("it is news");

@@ -455,6 +455,7 @@ impl Crew<'_> {
             collations: collations.clone(),
             packet_max,
             progress: Arc::clone(self.progress),
+            log: self.log.clone(),
         });
         let readers = readers.collect();
         let mut watcher = connect(settings, shared)?;

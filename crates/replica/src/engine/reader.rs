@@ -6,9 +6,11 @@
 //! buffer pool.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use dromon_relay::log::{Level, Log};
 
 use super::{End, Progress, Settings, Shared};
 use crate::client::{Client, ClientError};
@@ -22,6 +24,8 @@ use crate::unit_size::LEAST;
 const IDLE: Duration = Duration::from_millis(20);
 /// The same for those that are not wanted now.
 const UNWANTED: Duration = Duration::from_millis(500);
+/// How long one whom the target has no room for does without it before it tries again.
+const NO_ROOM: Duration = Duration::from_secs(5);
 
 /// Reads of a unit.
 struct Read {
@@ -50,6 +54,8 @@ pub(super) struct ReadAhead {
     pages_max: usize,
     /// The same in keys: of many the page is in memory already.
     keys_max: AtomicUsize,
+    /// It was said in this session that the target has no room for more of them.
+    told_of_room: AtomicBool,
     /// Keys of a transaction of late, in thousandths: a mean that forgets. 0: none was looked at.
     each: AtomicUsize,
 }
@@ -72,6 +78,7 @@ impl ReadAhead {
             unwanted: Condvar::new(),
             pages_max,
             keys_max: AtomicUsize::new(pages_max),
+            told_of_room: AtomicBool::new(false),
             each: AtomicUsize::new(0),
         }
     }
@@ -174,6 +181,12 @@ impl ReadAhead {
         queue.reads.pop_front()
     }
 
+    /// Others may do it.
+    fn give_back(&self, read: Read) {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.reads.push_front(read);
+    }
+
     fn wait(&self, on: &Condvar, at_most: Duration) {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         // Whoever was woken looks for itself.
@@ -189,6 +202,7 @@ pub(super) struct Reader {
     pub collations: Collations,
     pub packet_max: usize,
     pub progress: Arc<Progress>,
+    pub log: Log,
 }
 
 impl Reader {
@@ -202,11 +216,13 @@ impl Reader {
 
     fn read(&self, shared: &Shared) -> Result<(), ClientError> {
         let mut client: Option<Client> = None;
+        let mut no_room: Option<Instant> = None;
         loop {
             if shared.lock().has_ended() {
                 return Ok(());
             }
-            if self.number >= shared.readers.load(Ordering::Relaxed) {
+            let has_no_room = no_room.is_some_and(|since| since.elapsed() < NO_ROOM);
+            if has_no_room || self.number >= shared.readers.load(Ordering::Relaxed) {
                 let ahead = &shared.ahead;
                 ahead.wait(&ahead.unwanted, UNWANTED);
                 continue;
@@ -228,12 +244,17 @@ impl Reader {
             };
             let connected = match &mut client {
                 Some(connected) => connected,
-                None => client.insert(super::begin::connect_to_read(
-                    &self.settings,
-                    shared,
-                    &self.channel,
-                    self.number,
-                )?),
+                None => match self.connect(shared) {
+                    Ok(connected) => client.insert(connected),
+                    // All that is to be applied can be without it.
+                    Err(error) if error.scarce().is_some() => {
+                        shared.ahead.give_back(next);
+                        no_room = Some(Instant::now());
+                        self.say_no_room(shared, &error);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                },
             };
             match connected.query(&next.text) {
                 Ok(_) => {
@@ -244,6 +265,23 @@ impl Reader {
                 Err(error) if !error.is_lost() => {}
                 Err(error) => return Err(error),
             }
+        }
+    }
+}
+
+impl Reader {
+    fn connect(&self, shared: &Shared) -> Result<Client, ClientError> {
+        super::begin::connect_to_read(&self.settings, shared, &self.channel, self.number)
+    }
+
+    fn say_no_room(&self, shared: &Shared, error: &ClientError) {
+        if !shared.ahead.told_of_room.swap(true, Ordering::Relaxed) {
+            let text = format!(
+                "Reading ahead: the target has no room for one more connection: {error}. It goes on with those that it has, and tries again \
+                 every {} s. Raise what the target allows, or lower readers.",
+                NO_ROOM.as_secs()
+            );
+            self.log.say(Level::Warning, &text);
         }
     }
 }
@@ -290,7 +328,46 @@ mod tests {
     #[test]
     fn a_read_that_hangs_is_cut() {
         let fake = Fake::new(|text| text.contains("COUNT(").then_some(Reply::Silence));
-        let settings = settings(&fake, &["readers=1"]);
+        let (shared, ends) = reads_one(&fake);
+        let begun = Instant::now();
+        while !fake.said().iter().any(|text| text.contains("COUNT(")) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "it reads");
+            thread::sleep(Duration::from_millis(1));
+        }
+        shared.end(End::Told);
+        shared.cut();
+        let long = Duration::from_secs(10);
+        ends.recv_timeout(long).expect("it ends");
+    }
+
+    /// A target that is full for those who read ahead is none for those who apply.
+    #[test]
+    fn who_gets_no_connection_does_without() {
+        let (full, tried) = (AtomicBool::new(true), Arc::new(AtomicBool::new(false)));
+        let was_tried = Arc::clone(&tried);
+        let fake = Fake::new(move |text| {
+            let refused = text == "connect" && full.swap(false, Ordering::AcqRel);
+            was_tried.fetch_or(refused, Ordering::AcqRel);
+            refused.then_some(Reply::Fail(1226))
+        });
+        let (shared, ends) = reads_one(&fake);
+        let begun = Instant::now();
+        let long = Duration::from_secs(60);
+        // What it was to read it reads when there is room again.
+        while !fake.said().iter().any(|text| text.contains("COUNT(")) {
+            assert!(!shared.lock().has_ended(), "it goes on");
+            assert!(begun.elapsed() < long, "it tries again");
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(tried.load(Ordering::Acquire));
+        shared.end(End::Told);
+        shared.cut();
+        ends.recv_timeout(long).expect("it ends");
+    }
+
+    /// One that has a unit to read for.
+    fn reads_one(fake: &Fake) -> (Arc<Shared>, mpsc::Receiver<()>) {
+        let settings = settings(fake, &["readers=1"]);
         let shared = Arc::new(Shared::new(&settings, String::new(), 64));
         let row = (Some((1, Some("a"))), Some((1, Some("b"))));
         let unit = unit(vec![rows("plain", &[row])]);
@@ -302,21 +379,14 @@ mod tests {
             collations: Collations::default(),
             packet_max: 1 << 20,
             progress: Arc::new(Progress::default()),
+            log: Log::terminal(),
         };
         let (of, (ended, ends)) = (Arc::clone(&shared), mpsc::channel());
         thread::spawn(move || {
             reader.run(&of);
             ended.send(()).expect("somebody waits");
         });
-        let begun = std::time::Instant::now();
-        while !fake.said().iter().any(|text| text.contains("COUNT(")) {
-            assert!(begun.elapsed() < Duration::from_secs(30), "it reads");
-            thread::sleep(Duration::from_millis(1));
-        }
-        shared.end(End::Told);
-        shared.cut();
-        let long = Duration::from_secs(10);
-        ends.recv_timeout(long).expect("it ends");
+        (shared, ends)
     }
 
     #[test]
