@@ -414,6 +414,8 @@ impl<'a> Connection<'a> {
     }
 
     fn facts(&self) -> Facts {
+        // Before the position: one that catches up in between must not seem newer than it is.
+        let lag_ms = self.server.relay_lag_ms();
         let state = self.server.view.state();
         let (hosts, known) = {
             let registry = self.server.registry();
@@ -436,7 +438,7 @@ impl<'a> Connection<'a> {
             kind: self.server.view.kind(),
             executed: self.server.view.executed().to_string(),
             purged: self.server.view.purged().to_string(),
-            lag_ms: self.server.relay_lag_ms(),
+            lag_ms,
             upstream: self.server.upstream(),
             failure: self.server.view.failure().map(|why| why.to_string()),
         }
