@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::config::{ClusterSpec, client_cnf, my_cnf, split_settings, unfit};
 use crate::error::{IoContext, Left, Result, SandboxError};
 use crate::node::Node;
-use crate::ports;
+use crate::ports::{self, is_soon};
 use crate::process::{StopReport, who_is_in};
 use crate::record::{
     ClusterRecord, DirLock, Hold, NodeRecord, Store, is_ours, random_hex, refuse_others,
@@ -433,7 +433,13 @@ impl Cluster {
         }
         // Started by hand, say.
         for dir in self.nodes.iter().map(|node| node.record().data_dir) {
-            if let Some(pid) = who_is_in(&dir) {
+            let mut user = None;
+            // What a server started may just be ending, and what is just being started has its parent's files.
+            is_soon(|| {
+                user = who_is_in(&dir);
+                user.is_none()
+            });
+            if let Some(pid) = user {
                 return Err(SandboxError::InUse { pid, dir });
             }
         }

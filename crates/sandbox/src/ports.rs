@@ -77,9 +77,9 @@ pub(crate) fn check_port(port: u16, node: &str, purpose: &'static str) -> Result
     }
 }
 
-/// Who looks whether a port is free holds it for that moment, and so does a process that another thread starts right
-/// then, until its `exec`.
-fn is_soon(mut free: impl FnMut() -> bool) -> bool {
+/// Whether something is free, now or in a moment: who looks whether a port is holds it meanwhile, and a process that
+/// another thread starts has all that is open here until its `exec`.
+pub(crate) fn is_soon(mut free: impl FnMut() -> bool) -> bool {
     (0..LOOKS).any(|look| {
         if look > 0 {
             thread::sleep(BETWEEN_LOOKS);

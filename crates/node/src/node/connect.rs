@@ -211,7 +211,14 @@ impl Node {
     fn tries_again(&self, why: &str) -> Result<(), ConnectError> {
         self.note(why);
         self.close_engine();
-        self.shared().join_failed = None;
+        {
+            // What was delivered to the attempt before was about another incarnation.
+            let mut shared = self.shared();
+            (shared.joined, shared.view, shared.base) = (None, None, None);
+            (shared.own_leave, shared.left) = (false, None);
+            (shared.removed, shared.ends_at) = (false, None);
+            (shared.sync_asked, shared.join_failed) = (false, None);
+        }
         self.goes_on(Phase::Connecting)
     }
 
@@ -565,6 +572,7 @@ impl Node {
         let mut delivered = lock(&self.delivered).index;
         // Before that the others may not have taken this log in yet.
         let mut moved_at = None;
+        let mut ordered_by = None;
         let founding = leader.is_none();
         if founding {
             // The first message of the log, from its own origin.
@@ -585,7 +593,10 @@ impl Node {
                 match answer {
                     Ok(Answer::Ok) => {
                         refused = None;
-                        moved_at.get_or_insert_with(Instant::now);
+                        // One that is gone by now may have told nobody.
+                        if ordered_by.as_ref() != Some(addr) {
+                            (ordered_by, moved_at) = (Some(addr.clone()), Some(Instant::now()));
+                        }
                     }
                     Ok(Answer::NotLeader {
                         leader: Some(leader),

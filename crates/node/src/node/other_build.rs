@@ -48,7 +48,8 @@ impl Node {
         let noted = lock(&self.ddl_marks).log_grows();
         noted.map_err(|e| {
             ConnectError::Refused(format!(
-                "{MARKS_FILE} in {} cannot be written: {e}. It says that the log here has nothing more than the database,                  which is over now. Make it writable; then start this node again",
+                "{MARKS_FILE} in {} cannot be written: {e}. It says that the log here has nothing more than the database, \
+                 which is over now. Make it writable; then start this node again",
                 self.settings().base_dir.display()
             ))
         })

@@ -112,6 +112,27 @@ fn it_gives_its_log_up_once_the_others_have_gone_on_without_it() {
     });
 }
 
+/// The log, that is: an older one was put back beside the database, say.
+#[test]
+fn who_founds_on_a_log_that_has_less_founds_without_it() {
+    run(1, QUICK, LIMIT, |world| {
+        let one = world.db(1);
+        assert!(one.set(row(1), 1).is_committed());
+        world.settle();
+        let older = world.copy_log(1);
+        assert!(one.set(row(1), 2).is_committed());
+        world.settle();
+        one.disconnect();
+        world.put_log(1, older);
+        let again = world.open(1, one.disk(), one.position());
+        again.connect("gcomm://", true).expect("it founds");
+        world.synced(&again);
+        assert!(world.report.said("the own log is given up"));
+        assert_eq!(again.read(row(1)), 2);
+        assert!(again.set(row(1), 3).is_committed());
+    });
+}
+
 /// It may name one that all others were once started with, or itself by another name.
 #[test]
 fn who_is_not_counted_any_more_comes_back_though_its_list_names_nobody_who_is_there() {
