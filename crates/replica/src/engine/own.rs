@@ -44,6 +44,12 @@ impl Own {
         })
     }
 
+    /// Whether the target cannot have written anything that came back: it writes no binlog, or that had nothing of its own
+    /// when the session began.
+    pub(super) fn wrote_nothing(&self) -> bool {
+        !self.logs || self.before.is_empty() && self.made == self.now
+    }
+
     fn has(&self, gtid: Gtid) -> bool {
         let is_in = |newest: &Newest| newest.get(&gtid.domain).is_some_and(|n| *n >= gtid.seqno);
         is_in(&self.before) || is_in(&self.now) && !is_in(&self.made)
@@ -95,7 +101,7 @@ fn newest(state: &str, server: u32) -> Newest {
     own.map(|gtid| (gtid.domain, gtid.seqno)).collect()
 }
 
-/// What to do with a transaction that has its number and that it did not write.
+/// What to do with a transaction that has its number where it wrote nothing.
 pub(super) fn not_its_own(gtid: Gtid, found: &str, channel: &str) -> String {
     format!(
         "{gtid} comes next, and has the target's own server_id, {}; but the target did not write it: it {found}. Passed over as what came back \

@@ -52,6 +52,8 @@ struct Found {
     databases: BTreeSet<Vec<u8>>,
     /// Tables that may have changed.
     schema: Option<Touched>,
+    /// Not all that it would change is left out by the filter.
+    changes: bool,
     /// Something of it is left out by the filter, and nothing is applied.
     left_out: bool,
 }
@@ -130,7 +132,7 @@ pub(super) struct Planner<'s> {
     /// one reading.
     stale: Option<Touched>,
     /// It was said that the other nodes may have written what came back.
-    told_of_nodes: bool,
+    told_of_lacking: bool,
     /// The session of what runs alone may have temporary tables.
     ran_alone: bool,
     /// A new channel was refused before anything came: its row would keep the next start from where it is to begin.
@@ -181,7 +183,7 @@ impl<'s> Planner<'s> {
             epoch: stand.epoch,
             open: Open::default(),
             stale: None,
-            told_of_nodes: false,
+            told_of_lacking: false,
             ran_alone: false,
             has_not_begun: false,
         }
@@ -325,7 +327,7 @@ impl<'s> Planner<'s> {
         )
         .map_err(|error| End::Fatal(format!("{} cannot be read: {error}.", transaction.gtid)))?;
         // What came back was done by others meanwhile.
-        if gtid.server == self.own.server || transaction.events.len() > 1 && !found.left_out {
+        if gtid.server == self.own.server || transaction.events.len() > 1 && found.changes {
             self.xa.changed();
         }
         let id = transaction.group.commit_id;
@@ -369,22 +371,24 @@ impl<'s> Planner<'s> {
         let lacks = self.own.lacks(&mut self.control, gtid);
         let lacks = lacks.map_err(|error| End::again(&error, error.to_string()))?;
         match lacks {
-            Some(found) if !self.node => {
+            Some(found) if !self.node && self.own.wrote_nothing() => {
                 let why = not_its_own(gtid, &found, &self.settings.channel);
                 return Err(End::Fatal(why));
             }
-            // Its binlog need not have what the other nodes wrote, nor by the same numbers.
-            Some(found) if !std::mem::replace(&mut self.told_of_nodes, true) => {
+            // The binlog of a node need not have what the others wrote, nor by the same numbers; nor that of a target
+            // from which somebody took what he numbered anew.
+            Some(found) if !std::mem::replace(&mut self.told_of_lacking, true) => {
                 let text = format!(
-                    "{gtid} has the target's server_id, {}, and is passed over, as all like it. The target, a node of a cluster, {found}: if no \
-                     other node of it wrote that either, it is missing there. Is this server_id that of the cluster alone?",
+                    "{gtid} has the target's server_id, {}, and is passed over, as all like it. The target {found}: if neither it, by another \
+                     number, nor another node of its cluster wrote that, it is missing there. Is this server_id that of the target (or its \
+                     cluster) alone, and is the target no older copy of the server that wrote it?",
                     gtid.server
                 );
                 self.log.say(Level::Warning, &text);
             }
             _ => {}
         }
-        if self.shared.came_back.fetch_add(1, Ordering::Relaxed) == 0 && !self.told_of_nodes {
+        if self.shared.came_back.fetch_add(1, Ordering::Relaxed) == 0 && !self.told_of_lacking {
             let text = format!(
                 "{gtid} is of the target's own server_id, {}: it came back from there, and is passed over, as all like it.",
                 gtid.server
@@ -536,7 +540,7 @@ fn look(
     let mut steps = 0;
     let mut final_tables = false;
     let mut touched: Option<Touched> = None;
-    let (mut applied, mut passed_over) = (transaction.own.is_some(), false);
+    let (mut applied, mut passed_over) = (false, false);
     // What cannot be read, or is refused, is told when it is to be applied.
     let wants = |query: &Query<'_>| match query.text(STATEMENT_MAX) {
         Ok(text) if !filter.is_empty() => {
@@ -659,7 +663,8 @@ fn look(
         schema: collector
             .take_lost()
             .then(|| touched.unwrap_or(Touched::All)),
-        left_out: passed_over && !applied,
+        changes: applied || !passed_over,
+        left_out: passed_over && !applied && transaction.own.is_none(),
     })
 }
 

@@ -124,6 +124,23 @@ fn what_is_left_out_counts_for_nothing() {
     assert!(!left_out(vec![update("elsewhere"), update("plain")]));
     assert!(!left_out(vec![insert("plain"), update("elsewhere")]));
     assert!(!left_out(vec![]), "nothing was there to be applied");
+    assert!(!none.changes && some.changes && known.changes);
+    // What is kept of an XA transaction goes with it, whatever it changes.
+    let of_xa = |table: &str| {
+        let mut of = unit(vec![
+            [vec![query("BEGIN", "d")], insert(table), vec![xid()]].concat(),
+        ]);
+        of.transactions[0].own = Some(crate::unit::Own {
+            name: b"x".to_vec(),
+            statements: Vec::new(),
+        });
+        let mut collector = Collector::new(limits());
+        let tables = Arc::clone(&of.tables);
+        look(&mut collector, &tables, &without, &of.transactions[0]).expect("it can be read")
+    };
+    let (away, here) = (of_xa("elsewhere"), of_xa("plain"));
+    assert!(!away.changes && !away.left_out);
+    assert!(here.changes && !here.left_out);
 }
 
 /// What was rolled back on the source must be here, whatever statements it has.
