@@ -402,9 +402,11 @@ impl Node {
                 let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
                 let failed = asked.failed(donor, members);
                 if matches!(wanted, Wanted::Copy) || failed == BYPASS_ATTEMPTS {
+                    let name = members.iter().find(|m| m.uuid == donor);
+                    let name = name.map_or("which has left", |m| &m.name);
                     return Err(NoCopy::Never(format!(
-                        "Will never receive state. Need to abort. The donor gave up (error {error}); start this node \
-                         again; {kept}"
+                        "Will never receive state. Need to abort. The donor, {name}, gave up (error {error}): its error log \
+                         says why, or this server's, if its own script ended first; start this node again; {kept}"
                     )));
                 }
                 ask_at = now + DONOR_RETRY;
