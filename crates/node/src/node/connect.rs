@@ -14,7 +14,9 @@ pub(super) use super::ids::{incarnation_uuid, random_u64, random_uuid};
 use super::leave::told_to_leave;
 use super::linked::{has_moved, missing, unlinked};
 use super::search::Unanswered;
-use super::{ConnectError, Delivered, EngineError, Item, Node, Pending, Phase, Shared, lock};
+use super::{
+    AskError, ConnectError, Delivered, EngineError, Item, Node, Pending, Phase, Shared, lock,
+};
 use crate::cluster::ClusterState;
 use crate::digests::Digests;
 use crate::electors::Weighing;
@@ -676,9 +678,17 @@ impl Node {
                 self.force_unless_moved(name, order, &others, &mut moved);
                 if told.elapsed() >= Duration::from_secs(10) {
                     told = Instant::now();
-                    let missing = missing(&status.members.addrs, status.id, &order.linked());
+                    let (addrs, linked) = (&status.members.addrs, order.linked());
+                    let missing = missing(addrs, status.id, &linked);
+                    let unlinked = addrs.iter().filter(|(id, _)| **id != status.id);
+                    let unlinked = unlinked.filter(|(id, _)| !linked.contains_key(id));
+                    let unlinked: Vec<String> = unlinked.map(|(_, addr)| addr.clone()).collect();
+                    let why = self.who_keeps_out(name, &unlinked);
+                    let why = why.map_or(String::new(), |why| {
+                        format!(". Not all of them are missing: {why}")
+                    });
                     self.note(&format!(
-                        "still waiting for a majority of the logs; {missing}"
+                        "still waiting for a majority of the logs; {missing}{why}"
                     ));
                 }
             }
@@ -686,6 +696,20 @@ impl Node {
                 return Err(ConnectError::Engine(why));
             }
         }
+    }
+
+    /// Why one of those at `addrs` who are there does not let this node in, or cannot be asked.
+    fn who_keeps_out(&self, name: &str, addrs: &[String]) -> Option<String> {
+        let answers = self.ask_all(name, addrs, &encode(&Request::Probe), LOOK);
+        answers.into_iter().find_map(|answer| match answer {
+            Ok(_) | Err(AskError::Unreachable(_) | AskError::Silent(_)) => None,
+            Err(
+                AskError::Refused(why)
+                | AskError::Barred(why)
+                | AskError::ShutOut(why)
+                | AskError::OtherVersion(why),
+            ) => Some(why),
+        })
     }
 
     /// Looks who is at those of `listed` to which no link stands: members that were started

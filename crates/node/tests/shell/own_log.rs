@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dromon_node::Position;
+use dromon_node::{AskError, Position};
 
 use crate::chunks;
 use crate::load::Load;
@@ -187,6 +187,31 @@ fn who_waits_for_members_that_were_replaced_finds_those_that_are_listed() {
         joined.expect("two are there");
         world.until("it has what they have", || again.read(row(1)) == 1);
         world.until("it is one of three", || world.db(4).size() == 3);
+    });
+}
+
+/// Another secret, or name of the cluster: those that it waits for run.
+#[test]
+fn who_waits_for_members_that_do_not_let_it_in_says_why() {
+    run(3, QUICK, LIMIT, |world| {
+        for n in 1..=3 {
+            world.crash(n);
+        }
+        let again = world.open_again(3);
+        world.net.speak_strangely(&World::addr(1), AskError::Barred);
+        let connecting = {
+            let again = again.clone();
+            std::thread::spawn(move || again.connect(&World::url(), false))
+        };
+        let missing =
+            "start the missing nodes: 10.0.0.1:4567, 10.0.0.2:4567. Not all of them are missing: ";
+        let shows = |db: &str| world.report.said(&format!("{missing}{db}"));
+        world.until("it says which one is there", || shows("10.0.0.1:4567"));
+        again.disconnect();
+        connecting
+            .join()
+            .expect("no panic")
+            .expect_err("told to leave");
     });
 }
 
