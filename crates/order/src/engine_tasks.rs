@@ -26,6 +26,7 @@ use crate::membership::{LogEnd, Picture, Step, plan};
 use crate::network::{Inbound, Lane};
 use crate::raft_types::{AppendRequest, Message, Raft, RaftVote, TypeConfig, from_raft_members};
 use crate::runtime::spawn;
+use crate::stuck::{Seen, Stuck};
 use crate::types::{Members, OrderError, OrderStatus, RaftId};
 
 /// Bytes of own messages sent at once.
@@ -671,9 +672,10 @@ pub(crate) async fn watch(core: Arc<Core>, raft: Raft) {
 /// Makes the membership what the node wants, while this node leads.
 ///
 /// Also hands leadership over when the own disk hangs: the others commit
-/// without this node, but it would not deliver what it orders.
+/// without this node, but it would not deliver what it orders. And when what it orders reaches nobody ([`Stuck`]).
 pub(crate) async fn reconcile(core: Arc<Core>, raft: Raft) {
     let mut disk = (0, core.now());
+    let mut stuck = Stuck::default();
     let mut led = Led::default();
     let mut candidacy = Candidacy::default();
     loop {
@@ -699,7 +701,31 @@ pub(crate) async fn reconcile(core: Arc<Core>, raft: Raft) {
         if disk_hangs(&core, &mut disk) && leads {
             hand_over(&core, None).await;
         }
+        if stuck.look(core.now(), core.config.election_min, seen(&core, &raft)) {
+            core.handler.reaches_nobody();
+            hand_over(&core, None).await;
+        }
     }
+}
+
+/// What this node sees of the other voters if it leads and all that it has is on its own disk.
+fn seen(core: &Core, raft: &Raft) -> Option<Seen> {
+    let (_, last, durable, committed, _) = core.storage.positions();
+    let metrics = raft.metrics();
+    let m = metrics.borrow_watched();
+    if m.state != ServerState::Leader || durable < last.index {
+        return None;
+    }
+    let members = from_raft_members(&m.membership_config);
+    let peers = peers_of(&m);
+    let voters = || peers.iter().filter(|(id, _)| members.is_voter(**id));
+    let near = core.config.election_min;
+    Some(Seen {
+        last: last.index,
+        committed,
+        stored: voters().map(|(_, p)| p.matched).sum(),
+        heard: voters().any(|(_, p)| p.silent.is_some_and(|s| s < near)),
+    })
 }
 
 /// Whether nothing became durable for too long although something waits.

@@ -45,6 +45,7 @@ pub mod sequencer;
 pub mod show;
 mod storage;
 mod stored;
+mod stuck;
 pub mod tcp;
 pub mod types;
 mod whereabouts;

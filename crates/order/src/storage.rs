@@ -45,7 +45,7 @@ use crate::sequencer::{Committed, CommittedBody, RawMessage};
 use crate::types::{Checkpoint, Leadership, LogId, OrderError, RaftId, Start, incarnation};
 
 /// A batch read for replication or delivery stops after about this many bytes.
-const READ_BYTES: usize = 1 << 20;
+pub(crate) const READ_BYTES: usize = 1 << 20;
 
 /// Told of every committed message, in order, before it is handed out.
 pub(crate) type Observer = Box<dyn Fn(&RawMessage) + Send + Sync>;

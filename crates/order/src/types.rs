@@ -680,6 +680,10 @@ pub trait NodeHandler: Send + Sync {
     /// stored: its disk lost it, or its log was put back from a copy. It is sent again what it lacks.
     fn went_back(&self, _member: RaftId, _index: u64) {}
 
+    /// This node leads, its heartbeats are answered, and nothing else of it was stored by anybody for long: it hands
+    /// over. Must not wait.
+    fn reaches_nobody(&self) {}
+
     /// The status changed in something else than counters and times.
     fn status(&self, status: &OrderStatus);
 

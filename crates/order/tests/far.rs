@@ -47,3 +47,31 @@ fn a_leader_far_from_all_others_keeps_its_lease_while_nothing_is_written() {
         });
     }
 }
+
+/// Long packets from it are swallowed, short ones are not: its heartbeats would keep it in the lead for good.
+#[test]
+fn a_leader_whose_entries_reach_nobody_hands_over() {
+    for seed in 0..3 {
+        run(async move {
+            let mut w = World::new(seed);
+            w.timings = Some(TIMINGS);
+            w.grow(3).await;
+            let leader = w.leader(&ALL).await;
+            w.propose(leader, 1);
+            w.wait_delivered(&ALL, 1).await;
+            let others: Vec<u64> = ALL.into_iter().filter(|id| *id != leader).collect();
+            for to in &others {
+                w.hub.narrow(leader, *to, 1);
+            }
+            w.propose(leader, 2);
+            sleep(ms(10_000)).await;
+            assert!(w.status(leader).is_leader, "seed {seed}: it may come yet");
+            sleep(ms(25_000)).await;
+            assert!(!w.status(leader).is_leader, "seed {seed}");
+            w.leader(&others).await;
+            w.propose(others[0], 3);
+            w.wait(|w| w.bodies(others[1]).len() >= 2, "the others go on")
+                .await;
+        });
+    }
+}

@@ -173,6 +173,16 @@ impl NodeHandler for Handler {
         }
     }
 
+    fn reaches_nobody(&self) {
+        if let Some(node) = self.node.upgrade() {
+            node.warn(
+                "this node leads, and what it orders was stored by nobody for long, though its heartbeats are answered: does \
+                 the way from here to the others swallow large packets (MTU; VPN or tunnel without ICMP), or do all their \
+                 disks hang? Leadership is handed over. Commits that wait are not lost",
+            );
+        }
+    }
+
     fn position_lost(&self) {
         if let Some(node) = self.node.upgrade() {
             node.log_is_gone();
