@@ -10,6 +10,9 @@ use crate::error::{Result, SandboxError};
 use crate::record::{ClusterRecord, NodeRecord};
 use crate::template::program;
 
+/// In a node's directory: the process id of its server, by whomever it was started.
+pub(crate) const PID_FILE: &str = "mysqld.pid";
+
 /// The settings the quick start writes, each with its reason.
 pub const QUICK_START: &[(&str, &str, &str)] = &[
     ("binlog_format", "ROW", "write sets are row events"),
@@ -384,7 +387,7 @@ pub(crate) fn my_cnf(cluster: &ClusterRecord, node: &NodeRecord) -> String {
     };
     line("datadir", &node.data_dir.to_string_lossy());
     line("socket", &node.socket.to_string_lossy());
-    line("pid_file", &node.dir.join("mysqld.pid").to_string_lossy());
+    line("pid_file", &node.dir.join(PID_FILE).to_string_lossy());
     line("log_error", &node.log.to_string_lossy());
     line("tmpdir", &node.dir.join("tmp").to_string_lossy());
     line("bind_address", "127.0.0.1");

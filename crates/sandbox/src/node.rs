@@ -11,6 +11,7 @@ use mysql::prelude::{FromRow, Queryable};
 use mysql::{Conn, OptsBuilder};
 use rustix::process::Signal;
 
+use crate::config::PID_FILE;
 use crate::error::{During, IoContext, Left, LogTail, Result, SandboxError};
 use crate::ports::Ports;
 use crate::process::{BadEnd, ProcessId, ProcessState, StopReport, log_mark, logged_since, marked};
@@ -307,11 +308,14 @@ impl Node {
     pub fn describe(self: &Arc<Self>, limit: Duration) -> NodeStatus {
         self.reap();
         let record = self.record();
-        let state = record.process.map(ProcessId::state);
+        let own = record.process.filter(|p| p.is_alive());
+        let by_hand = || started_by_hand(&record.dir, &record.data_dir);
+        let at_work = own.or_else(by_hand);
+        let state = at_work.or(record.process).map(ProcessId::state);
         let process = ProcessView::of(state);
         let mut status = NodeStatus {
             name: record.name,
-            pid: record.process.filter(|p| p.is_alive()).map(|p| p.pid),
+            pid: at_work.map(|p| p.pid),
             process,
             wsrep: None,
             silence: None,
@@ -564,6 +568,15 @@ fn await_ports(record: &NodeRecord, waits: bool) -> Result<()> {
     }
 }
 
+/// The server on the data in `data_dir` that somebody else started, with the configuration in `dir`.
+fn started_by_hand(dir: &Path, data_dir: &Path) -> Option<ProcessId> {
+    let pid = fs::read_to_string(dir.join(PID_FILE)).ok()?;
+    let process = ProcessId::of(pid.trim().parse().ok()?).ok()?;
+    // It works in its data directory; the number may have been given to another one since.
+    let works_in = fs::read_link(format!("/proc/{}/cwd", process.pid)).ok()?;
+    (works_in == data_dir.canonicalize().ok()?).then_some(process)
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -574,6 +587,31 @@ pub(crate) mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         node.launch(command).expect("started");
+    }
+
+    #[test]
+    fn a_server_that_was_started_by_hand_is_seen() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let data = dir.path().join("data");
+        fs::create_dir(&data).expect("made");
+        let begin = |within: &Path| {
+            let mut command = Command::new("sleep");
+            command.arg("600").current_dir(within);
+            command.spawn().expect("it runs")
+        };
+        let (mut server, mut other) = (begin(&data), begin(dir.path()));
+        let mut seen = Vec::new();
+        for pid in [server.id(), other.id()] {
+            let file = dir.path().join(PID_FILE);
+            fs::write(file, format!("{pid}\n")).expect("written");
+            seen.push(started_by_hand(dir.path(), &data).map(|p| p.pid as u32));
+        }
+        let ids = [&mut server, &mut other].map(|child| {
+            child.kill().expect("it ran");
+            child.wait().expect("it ended");
+            child.id()
+        });
+        assert_eq!(seen, [Some(ids[0]), None], "the other one works elsewhere");
     }
 
     /// A node whose server is a shell that runs `script`; it says "ready" in its log when a signal

@@ -482,7 +482,9 @@ fn fault(node: &NodeStatus) -> Option<String> {
     let name = &node.name;
     match (node.process, &node.wsrep) {
         (ProcessView::Down, _) => Some(format!("{name} is down")),
-        (ProcessView::Died, _) => Some(format!("{name} died (its log says why)")),
+        (ProcessView::Died, _) => Some(format!(
+            "{name} ended unasked (its log may say why; `dromon up` starts it again)"
+        )),
         (ProcessView::Stopped, _) => Some(format!("{name} is held by SIGSTOP")),
         (ProcessView::Running, None) => Some(format!(
             "{name} does not answer ({})",
@@ -514,7 +516,7 @@ fn fault_of_witness(witness: &WitnessStatus) -> Option<String> {
     let what = match witness.process {
         ProcessView::Running => return None,
         ProcessView::Down => "is down",
-        ProcessView::Died => "died (its log says why)",
+        ProcessView::Died => "ended unasked (its log may say why; `dromon up` starts it again)",
         ProcessView::Stopped => "is held by SIGSTOP",
     };
     Some(format!("the witness {what}"))
@@ -705,7 +707,7 @@ mod tests {
         assert_eq!(all_gone.verdict, Verdict::Bad);
         assert_eq!(
             all_gone.sentence,
-            "no node can be written to: db1 died (its log says why)"
+            "no node can be written to: db1 ended unasked (its log may say why; `dromon up` starts it again)"
         );
     }
 
@@ -807,7 +809,7 @@ mod tests {
             judge(ProcessView::Died, "2"),
             said(
                 Verdict::Degraded,
-                "writable on 2 of 2 nodes: the witness died (its log says why)"
+                "writable on 2 of 2 nodes: the witness ended unasked (its log may say why; `dromon up` starts it again)"
             )
         );
     }
