@@ -295,7 +295,8 @@ impl Node {
             };
             heard(status.id, ours, ask).unwrap_or_else(|apart| {
                 match apart {
-                    Apart::History(_) if listed.contains(addr) => {}
+                    // Of the log's own members none is there to tell that: they may come yet.
+                    _ if listed.contains(addr) => {}
                     Apart::History(theirs) => self.tell_other_history(addr, theirs, history),
                     Apart::Incarnation => left_behind = true,
                 }
