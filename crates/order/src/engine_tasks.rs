@@ -701,7 +701,8 @@ pub(crate) async fn reconcile(core: Arc<Core>, raft: Raft) {
         if disk_hangs(&core, &mut disk) && leads {
             hand_over(&core, None).await;
         }
-        if stuck.look(core.now(), core.config.election_min, seen(&core, &raft)) {
+        let (near, append) = (core.config.election_min, core.config.piece);
+        if stuck.look(core.now(), near, append, seen(&core, &raft)) {
             core.handler.reaches_nobody();
             hand_over(&core, None).await;
         }
@@ -724,7 +725,14 @@ fn seen(core: &Core, raft: &Raft) -> Option<Seen> {
         last: last.index,
         committed,
         stored: voters().map(|(_, p)| p.matched).sum(),
-        heard: voters().any(|(_, p)| p.silent.is_some_and(|s| s < near)),
+        // Without a majority of the others nobody could take over, and this one would not go on leading.
+        heard: members.configs.iter().all(|voters| {
+            let is_heard = |id: &&RaftId| {
+                let silent = peers.get(id).and_then(|p| p.silent);
+                silent.is_some_and(|s| s < near)
+            };
+            voters.iter().filter(is_heard).count() > voters.len() / 2
+        }),
     })
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Seen {
     pub committed: u64,
     /// How far each other voter has stored, summed up.
     pub stored: u64,
-    /// One of these was heard within the shortest election time.
+    /// A majority was heard within the shortest election time, not counting this node.
     pub heard: bool,
 }
 
@@ -35,15 +35,21 @@ pub(crate) struct Stuck {
 }
 
 impl Stuck {
-    /// Whether to hand over; `seen`: none of one that does not lead, or has entries that are not on its own disk.
-    pub fn look(&mut self, now: Duration, election_min: Duration, seen: Option<Seen>) -> bool {
+    /// Whether to hand over; `piece`: the bytes of the longest message; `seen`: none of one that does not lead, or has entries that are not on its own disk.
+    pub fn look(
+        &mut self,
+        now: Duration,
+        election_min: Duration,
+        piece: usize,
+        seen: Option<Seen>,
+    ) -> bool {
         let waits = seen.filter(|seen| seen.last > seen.committed);
         let stands = waits.map(|seen| (seen.committed, seen.stored));
         if stands.is_none() || stands != self.seen {
             (self.seen, self.since) = (stands, now);
             return false;
         }
-        let append = READ_BYTES as f64 / f64::from(SLOWEST);
+        let append = READ_BYTES.max(piece) as f64 / f64::from(SLOWEST);
         let patience = Duration::from_secs_f64(append) + election_min * PATIENCE;
         let heard = waits.is_some_and(|seen| seen.heard);
         if !heard || now < self.since + patience || now < self.not_before {
@@ -68,7 +74,7 @@ mod tests {
             heard: true,
         };
         let mut stuck = Stuck::default();
-        let mut look = |at: u64, seen| stuck.look(s(at), s(1), seen);
+        let mut look = |at: u64, seen| stuck.look(s(at), s(1), 1000, seen);
         assert!(!look(0, None));
         assert!(!look(100, Some(seen(10, 20))), "all is committed");
         assert!(!look(200, Some(seen(9, 18))));

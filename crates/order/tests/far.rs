@@ -75,3 +75,21 @@ fn a_leader_whose_entries_reach_nobody_hands_over() {
         });
     }
 }
+
+/// Of two the other one cannot take over, and nothing is won.
+#[test]
+fn of_two_it_leads_on() {
+    run(async {
+        let mut w = World::new(3);
+        w.timings = Some(TIMINGS);
+        w.grow(2).await;
+        let leader = w.leader(&[1, 2]).await;
+        let other = 3 - leader;
+        w.propose(leader, 1);
+        w.wait_delivered(&[1, 2], 1).await;
+        w.hub.narrow(leader, other, 1);
+        w.propose(leader, 2);
+        sleep(ms(60_000)).await;
+        assert!(w.status(leader).is_leader && w.status(leader).primary);
+    });
+}

@@ -198,10 +198,13 @@ impl Node {
             return Err(ConnectError::NoUsableData);
         }
         let of_other_build = (log.as_ref()).and_then(|log| self.of_other_build(log, settings, ""));
-        let no_log = log.is_none();
-        let listed = match no_log {
-            true => self.found_listed(name, address, position, settings, resume)?,
-            false => self.found_listed_too(name, address, position, settings, resume)?,
+        let listed = match &log {
+            None => self.found_listed(name, address, position, settings, resume)?,
+            Some(log) => {
+                let others = log.members.iter().filter(|(id, _)| **id != log.id);
+                let named = others.map(|(_, addr)| addr.as_str()).collect();
+                self.found_listed_too(name, address, position, settings, resume, &named)?
+            }
         };
         if let Some(found) = listed {
             return Ok(found);

@@ -4,6 +4,7 @@
 //! would found a second cluster under the name of the one that runs, and clients would write
 //! to both.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::connect::Found;
@@ -18,6 +19,8 @@ use crate::options::{ClusterAddress, Settings};
 struct Told {
     /// Belongs to a primary component: its address, and where that stands.
     primary: Option<(String, Position)>,
+    /// Where the members of that are.
+    members: Vec<String>,
     /// Has data, and no majority (now).
     with_data: Option<(String, Position)>,
     /// May be there, and cannot be asked: why, and what to do.
@@ -96,7 +99,9 @@ impl Node {
     }
 
     /// Founding with a log, whose members are asked by themselves: also who is listed is, once. Nodes may have other
-    /// addresses since, and other logs. `None`: nobody there belongs to a primary component of this history.
+    /// addresses since, and other logs. `None`: nobody there belongs to a primary component of this history, or the log
+    /// (which has its members at `named`) leads to that.
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn found_listed_too(
         &self,
         name: &str,
@@ -104,10 +109,12 @@ impl Node {
         position: Position,
         settings: &Settings,
         resume: bool,
+        named: &BTreeSet<&str>,
     ) -> Result<Option<Found>, ConnectError> {
         let told = self.told_by(name, &others_listed(address, settings));
+        let by_log = told.members.iter().any(|addr| named.contains(&**addr));
         match &told.primary {
-            Some((addr, theirs)) if theirs.history == self.saved().uuid => {
+            Some((addr, theirs)) if theirs.history == self.saved().uuid && !by_log => {
                 self.instead_of_founding(name, address, position, settings, resume, addr, theirs)
             }
             _ => Ok(None),
@@ -158,10 +165,16 @@ impl Node {
                 // The own address under another name.
                 Ok(Some(Answer::Info { uuid, .. })) if uuid == own => {}
                 Ok(Some(Answer::Info {
-                    primary, position, ..
+                    primary,
+                    position,
+                    members,
+                    ..
                 })) => {
                     let place = match primary {
-                        true => &mut told.primary,
+                        true => {
+                            told.members = members;
+                            &mut told.primary
+                        }
                         false if position.history.is_nil() => continue,
                         false => &mut told.with_data,
                     };

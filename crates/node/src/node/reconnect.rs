@@ -1,14 +1,14 @@
 //! Coming back after an eviction: the others went on without this node, so it
 //! joins again from its position, in the same process and for the same server.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dromon_gates::{QueueItem, Seqno, WaitError};
-use dromon_order::{NodeHandler, Order, Start, incarnation};
+use dromon_order::{NodeHandler, Order, RaftId, Start, incarnation};
 use dromon_writeset::Uuid;
 
 use super::connect::{Found, random_u64};
@@ -266,44 +266,63 @@ impl Node {
         };
         let history = self.history();
         let status = order.status();
-        let body = encode(&Request::Gone { raft_id: status.id });
-        let own = self.own_addr();
-        let mut addrs: Vec<String> = status.members.addrs.into_values().collect();
-        let of_log = addrs.len();
-        // All members may have been replaced since, at other addresses.
-        for addr in others_listed(&address, &self.settings()) {
-            if !addrs.contains(&addr) {
-                addrs.push(addr);
-            }
-        }
-        let listed: HashSet<String> = addrs[of_log..].iter().cloned().collect();
-        addrs.retain(|addr| *addr != own);
-        let said = self.ask_all(&cluster, &addrs, &body, ASK);
-        let mut said: HashMap<_, _> = addrs.iter().cloned().zip(said).collect();
         let ours = (history, incarnation(status.term));
+        let named: Vec<String> = status.members.addrs.into_values().collect();
         // The word of one of another incarnation counts if none of this one's is there.
         let mut left_behind = false;
-        let counts = log_counts(addrs, &own, |addr| {
+        let counts =
+            self.log_counts_at(
+                &cluster,
+                named.clone(),
+                status.id,
+                ours,
+                |addr, apart| match apart {
+                    Apart::History(theirs) => self.tell_other_history(addr, theirs, history),
+                    Apart::Incarnation => left_behind = true,
+                },
+            );
+        if let Some(counts) = counts {
+            return !counts;
+        }
+        if left_behind {
+            return true;
+        }
+        // All members may have been replaced since, at other addresses. Of these, and whom they name, those of another
+        // incarnation decide nothing: the log's own may come yet.
+        let mut listed = others_listed(&address, &self.settings());
+        listed.retain(|addr| !named.contains(addr));
+        self.log_counts_at(&cluster, listed, status.id, ours, |_, _| ()) == Some(false)
+    }
+
+    /// What leaders at `addrs`, and whom they name, say of the log `id` of `ours`; `apart`: of those who have no say.
+    fn log_counts_at(
+        &self,
+        cluster: &str,
+        mut addrs: Vec<String>,
+        id: RaftId,
+        ours: (Uuid, u32),
+        mut apart: impl FnMut(&str, Apart),
+    ) -> Option<bool> {
+        let body = encode(&Request::Gone { raft_id: id });
+        let own = self.own_addr();
+        addrs.retain(|addr| *addr != own);
+        let said = self.ask_all(cluster, &addrs, &body, ASK);
+        let mut said: HashMap<_, _> = addrs.iter().cloned().zip(said).collect();
+        log_counts(addrs, &own, |addr| {
             let ask = |request: &Request| {
                 // Not said yet: what is asked behind a yes, and by whom one of them takes for the leader.
-                let now = || self.engines.ask(&cluster, addr, encode(request), ASK);
+                let now = || self.engines.ask(cluster, addr, encode(request), ASK);
                 let answer = match request {
                     Request::Gone { .. } => said.remove(addr).unwrap_or_else(now),
                     _ => now(),
                 };
                 decode(&answer.ok()?)
             };
-            heard(status.id, ours, ask).unwrap_or_else(|apart| {
-                match apart {
-                    // Of the log's own members none is there to tell that: they may come yet.
-                    _ if listed.contains(addr) => {}
-                    Apart::History(theirs) => self.tell_other_history(addr, theirs, history),
-                    Apart::Incarnation => left_behind = true,
-                }
+            heard(id, ours, ask).unwrap_or_else(|other| {
+                apart(addr, other);
                 None
             })
-        });
-        counts.map_or(left_behind, |counts| !counts)
+        })
     }
 
     /// Another cluster has taken the place of a member.
