@@ -114,11 +114,29 @@ impl Node {
         let told = self.told_by(name, &others_listed(address, settings));
         let by_log = told.members.iter().any(|addr| named.contains(&**addr));
         match &told.primary {
-            Some((addr, theirs)) if theirs.history == self.saved().uuid && !by_log => {
+            Some((addr, theirs))
+                if theirs.history == self.saved().uuid
+                    && !by_log
+                    && self.is_led(name, addr, settings) =>
+            {
                 self.instead_of_founding(name, address, position, settings, resume, addr, theirs)
             }
             _ => Ok(None),
         }
+    }
+
+    /// Whether who leads the primary component of which `addr` says that it belongs to it says so, too: one that just
+    /// left it, or lost the others, may not know yet.
+    fn is_led(&self, name: &str, addr: &str, settings: &Settings) -> bool {
+        let info = |addr: &str| match self.ask(name, addr, &Request::Probe) {
+            Ok(Answer::Info {
+                primary, leader, ..
+            }) if primary => leader,
+            _ => None,
+        };
+        let own = settings.advertised.to_string();
+        let leader = info(addr).filter(|leader| *leader != own);
+        leader.is_some_and(|leader| info(&leader).is_some_and(|of| of == leader))
     }
 
     /// A primary component is at `addr`, and stands at `theirs`: joining that, or a refusal.
