@@ -329,15 +329,8 @@ fn is_savepoint(event: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::events::made::{event, query};
     use proptest::prelude::*;
-
-    fn event(kind: u8, body: &[u8]) -> Vec<u8> {
-        let mut e = vec![0; HEADER];
-        e[TYPE_AT] = kind;
-        e[LENGTH_AT..LENGTH_AT + 4].copy_from_slice(&((HEADER + body.len()) as u32).to_le_bytes());
-        e.extend_from_slice(body);
-        e
-    }
 
     fn map(table: u8) -> Vec<u8> {
         event(TABLE_MAP, &[table, 0, 0, 0, 0, 0, 7, 7, 7])
@@ -347,15 +340,6 @@ mod tests {
         let mut body = vec![table, 0, 0, 0, 0, 0, u8::from(last), 0];
         body.extend_from_slice(data);
         event(kind, &body)
-    }
-
-    fn query(text: &str) -> Vec<u8> {
-        let mut body = vec![0; 13];
-        body[8] = 2; // "db"
-        body[11] = 3; // three bytes of status
-        body.extend_from_slice(b"xyzdb\0");
-        body.extend_from_slice(text.as_bytes());
-        event(QUERY, &body)
     }
 
     /// The end of the event at `at`, if it is whole.

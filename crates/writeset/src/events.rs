@@ -31,3 +31,26 @@ pub(crate) fn begins_with(text: &[u8], words: &[u8]) -> bool {
     let begin = text.get(..words.len());
     begin.is_some_and(|begin| begin.eq_ignore_ascii_case(words))
 }
+
+/// Events for tests.
+#[cfg(test)]
+pub(crate) mod made {
+    use super::*;
+
+    pub fn event(kind: u8, body: &[u8]) -> Vec<u8> {
+        let mut e = vec![0; HEADER];
+        e[TYPE_AT] = kind;
+        e[LENGTH_AT..LENGTH_AT + 4].copy_from_slice(&((HEADER + body.len()) as u32).to_le_bytes());
+        e.extend_from_slice(body);
+        e
+    }
+
+    pub fn query(text: &str) -> Vec<u8> {
+        let mut body = vec![0; 13];
+        body[8] = 2; // "db"
+        body[11] = 3; // three bytes of status
+        body.extend_from_slice(b"xyzdb\0");
+        body.extend_from_slice(text.as_bytes());
+        event(QUERY, &body)
+    }
+}

@@ -62,24 +62,8 @@ fn replaced(payload: &[u8], at: usize, event: &[u8]) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::events::made::{event, query};
     use proptest::prelude::*;
-
-    fn event(kind: u8, body: &[u8]) -> Vec<u8> {
-        let mut e = vec![7; HEADER];
-        e[TYPE_AT] = kind;
-        e[LENGTH_AT..LENGTH_AT + 4].copy_from_slice(&((HEADER + body.len()) as u32).to_le_bytes());
-        e.extend_from_slice(body);
-        e
-    }
-
-    fn query(text: &str) -> Vec<u8> {
-        let mut body = vec![0; 13];
-        body[8] = 2; // "db"
-        body[11] = 3; // three bytes of status
-        body.extend_from_slice(b"xyzdb\0");
-        body.extend_from_slice(text.as_bytes());
-        event(QUERY, &body)
-    }
 
     fn whole(events: &[Vec<u8>]) -> Vec<u8> {
         events.concat()

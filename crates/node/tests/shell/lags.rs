@@ -118,20 +118,26 @@ fn a_large_payload_has_its_turn_beside_small_ones() {
     });
 }
 
+/// Who leads, and who left before nine megabytes were written.
+fn much_is_written_without_one(world: &World) -> (usize, Arc<Db>) {
+    let leader = world.leader(&world.db(1));
+    let away = world.db(leader % 3 + 1);
+    away.disconnect();
+    for n in 0..90 {
+        let mut t = world.db(leader).begin();
+        t.put(row(n), 1).expect("a free row");
+        t.wide = WIDE;
+        assert!(t.commit().is_committed());
+    }
+    (leader, away)
+}
+
 /// Its own join lies behind all of that, and it has nothing to report before.
 #[test]
 fn who_joins_behind_much_log_on_a_narrow_way_is_not_evicted() {
     let options = "gcache.size=64M;evs.suspect_timeout=PT3S;evs.inactive_timeout=PT5S";
     run(3, options, LIMIT, |world| {
-        let leader = world.leader(&world.db(1));
-        let away = world.db(leader % 3 + 1);
-        away.disconnect();
-        for n in 0..90 {
-            let mut t = world.db(leader).begin();
-            t.put(row(n), 1).expect("a free row");
-            t.wide = WIDE;
-            assert!(t.commit().is_committed());
-        }
+        let (_, away) = much_is_written_without_one(world);
         // For seventeen seconds.
         world.net.narrow_next(&away.addr, RATE);
         let began = Instant::now();
@@ -151,15 +157,7 @@ fn who_joins_behind_much_log_on_a_narrow_way_is_not_evicted() {
 fn who_is_evicted_before_its_join_has_reached_it_joins_as_another_one() {
     let options = "gcache.size=64M;evs.suspect_timeout=PT3S;evs.inactive_timeout=PT5S";
     run(3, options, LIMIT, |world| {
-        let leader = world.leader(&world.db(1));
-        let away = world.db(leader % 3 + 1);
-        away.disconnect();
-        for n in 0..90 {
-            let mut t = world.db(leader).begin();
-            t.put(row(n), 1).expect("a free row");
-            t.wide = WIDE;
-            assert!(t.commit().is_committed());
-        }
+        let (leader, away) = much_is_written_without_one(world);
         world.net.narrow_next(&away.addr, RATE);
         let again = world.open(away.n, away.disk(), away.position());
         let connecting = {
