@@ -8,8 +8,12 @@
 //!
 //! It is asked without its binary log. A server that has one takes from it what to keep of the transactions
 //! that were prepared, and appliers prepare in any order: where the binary log reaches further than the
-//! engine's own log (`innodb_flush_log_at_trx_commit` 0 or 2), it would keep a later one without an earlier
-//! one, and its position says that it has both. Without, it keeps what follows its position without a gap.
+//! engine's own log (`innodb_flush_log_at_trx_commit` 0 or 2), or lacks what appliers did (`log_slave_updates`
+//! off), it would keep a later one without an earlier one, and its position says that it has both. Without,
+//! it keeps what follows its position without a gap.
+//!
+//! Where the binary log has all that is committed, and nothing that is not prepared for good, it is asked with
+//! that ([`Settings::binlog_decides`]): else what it keeps is not what whoever follows this node gets.
 
 use std::fs;
 use std::path::Path;
@@ -61,13 +65,22 @@ pub(crate) fn position(
         }
     };
     remove();
-    say("asking the storage engine for its position (--wsrep-recover --skip-log-bin)");
     let ask = |args: &[String]| {
         let outcome = run(&exe, args, &log, manager).and_then(|()| read_position(Path::new(&log)));
         remove();
         outcome
     };
     let with_binlog = args.clone();
+    if settings(&exe, &args).binlog_decides() {
+        say("asking the storage engine for its position (--wsrep-recover), with its binary log");
+        match ask(&with_binlog) {
+            Err(why) if !manager.told_to_stop() => say(&format!(
+                "it does not tell its position with its binary log ({why}): asking again without"
+            )),
+            outcome => return outcome,
+        }
+    }
+    say("asking the storage engine for its position (--wsrep-recover --skip-log-bin)");
     args.push("--skip-log-bin".into());
     let outcome = ask(&args);
     match &outcome {
@@ -94,6 +107,46 @@ fn args_of(cmdline: &[u8], pid: &str) -> Vec<String> {
     args.push("--socket=".into());
     args.push(format!("--pid-file={pid}"));
     args
+}
+
+/// What a server's settings are, in the words of its own help.
+#[derive(Default)]
+struct Settings(String);
+
+/// Those of the server that is asked. None if it does not tell.
+fn settings(exe: &Path, args: &[String]) -> Settings {
+    let mut command = Command::new(exe);
+    command
+        .args(args.iter().filter(|arg| *arg != "--wsrep-recover"))
+        .args(["--verbose", "--help"])
+        .env_remove("NOTIFY_SOCKET")
+        .env_remove("LISTEN_FDS")
+        .stdin(Stdio::null());
+    match command.output() {
+        Ok(out) => Settings(String::from_utf8_lossy(&out.stdout).into_owned()),
+        Err(_) => Settings::default(), // who cannot tell this is asked as if it had no binary log
+    }
+}
+
+impl Settings {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.lines().find_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            (words.next() == Some(name)).then(|| words.next())?
+        })
+    }
+
+    /// Whether the binary log has all that is committed, that of the appliers too, and the engine's
+    /// own log has prepared for good whatever is in it. What was in force before a crash was the
+    /// same, unless somebody had set it meanwhile.
+    fn binlog_decides(&self) -> bool {
+        let has_binlog = self
+            .get("log-bin")
+            .is_some_and(|name| !["0", "(No"].contains(&name));
+        has_binlog
+            && self.get("log-slave-updates") == Some("TRUE")
+            && self.get("innodb-flush-log-at-trx-commit") == Some("1")
+    }
 }
 
 /// What is said where nobody can look.
@@ -272,6 +325,26 @@ mod tests {
         assert_eq!(last("silent-startup"), Some("--skip-silent-startup".into()));
         assert_eq!(last("socket"), Some("--socket=".into()));
         assert!(ASK_ENGINE.ends_with(" --skip-silent-startup"));
+    }
+
+    #[test]
+    fn the_binary_log_decides_where_it_has_all_and_nothing_more() {
+        let help = |log_bin: &str, updates: &str, flush: &str| {
+            Settings(format!(
+                "  --log-bin[=name]    Log update queries in binary format\n\
+                 innodb-flush-log-at-trx-commit                               {flush}\n\
+                 log-bin                                                      {log_bin}\n\
+                 log-bin-compress                                             FALSE\n\
+                 log-slave-updates                                            {updates}\n"
+            ))
+        };
+        assert!(help("binlog", "TRUE", "1").binlog_decides());
+        assert!(!help("binlog", "TRUE", "2").binlog_decides());
+        assert!(!help("binlog", "TRUE", "0").binlog_decides());
+        assert!(!help("binlog", "FALSE", "1").binlog_decides());
+        assert!(!help("0", "TRUE", "1").binlog_decides());
+        assert!(!help("(No default value)", "TRUE", "1").binlog_decides());
+        assert!(!Settings::default().binlog_decides());
     }
 
     #[test]

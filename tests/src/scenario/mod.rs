@@ -9,6 +9,7 @@ mod cut_kinds;
 mod ddl_crash;
 mod ddl_storm;
 mod floors;
+mod followed;
 mod increments;
 mod isolation;
 mod joins;
@@ -315,6 +316,12 @@ pub fn all() -> Vec<Scenario> {
             "the server's allowlist decides who may greet",
             Own,
             secure::allowlist,
+        ),
+        (
+            "followed",
+            "the settings of a node that something follows, a node killed under load: every binary log has each transaction once",
+            Own,
+            followed::followed,
         ),
         (
             "bad_input",
