@@ -3,6 +3,7 @@
 use dromon_binlog::{Cell, Checksum, ColumnType, Event, EventType, Payload, Row, version_bytes};
 
 use super::*;
+use crate::compile::rows::LOOKED;
 
 /// A table that the target spells otherwise, of which some rows go by BINLOG: all stay in the source's order.
 #[test]
@@ -409,6 +410,33 @@ fn updates_that_come_last() {
         kinds,
         ["BINLOG d.plain 0-1-1", "last", "BINLOG d.plain 0-1-1"]
     );
+}
+
+/// Whether anything in a transaction counts for its savepoints is looked for once, however many there are.
+#[test]
+fn many_savepoints() {
+    let a = Some("a");
+    let transaction = |id: i32, last: &[&str]| {
+        let mut events = Vec::new();
+        for n in 0..100 {
+            events.push(query("SAVEPOINT x", "d"));
+            events.extend(rows("plain", &[(None, Some((id + n, a)))]));
+            events.push(query("RELEASE SAVEPOINT x", "d"));
+        }
+        events.extend(last.iter().map(|text| query(text, "d")));
+        events
+    };
+    let looked = |all: Vec<Vec<Raw>>| {
+        LOOKED.set(0);
+        let made = folded(all);
+        (made.len(), LOOKED.get())
+    };
+    assert_eq!(looked(vec![rows("plain", &[(None, Some((1, a)))])]), (1, 0));
+    let none = || vec![transaction(0, &[]), transaction(100, &[])];
+    assert_eq!(looked(none()), (1, 2));
+    // Here the rows between them go by BINLOG.
+    let back = vec![transaction(0, &["ROLLBACK TO x"])];
+    assert_eq!(looked(back), (301, 1));
 }
 
 /// They are about the rows between them, whatever the default database is.
