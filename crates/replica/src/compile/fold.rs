@@ -257,7 +257,7 @@ impl<'a> Fold<'a> {
             done = done.and_then(|()| self.updates(first, gtid, &updates_first));
         }
         if done.is_err() {
-            writer.unfit = true;
+            writer.cannot_say(&self.table.name);
         }
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use dromon_binlog::ColumnType;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Options;
 use super::rows::{Cells, Piece, pieces};
@@ -78,7 +78,7 @@ fn row<'a>(
 /// Statements that read what a unit touches, and how many keys each reads. A unit that cannot be
 /// read ahead gives none.
 pub fn reads(unit: &Unit, options: &Options<'_>) -> Vec<(Vec<u8>, usize)> {
-    let Ok(pieces) = pieces(unit, options, false) else {
+    let Ok(pieces) = pieces(unit, options, &FxHashSet::default()) else {
         return Vec::new();
     };
     let mut found = Found::default();

@@ -317,7 +317,7 @@ fn close<'a>(
     pieces: &mut Vec<Piece<'a>>,
     (gtid, last): (Gtid, bool),
     form: &'a Form,
-    by_binlog: bool,
+    by_binlog: &FxHashSet<String>,
     most: usize,
 ) -> Result<(), CompileError> {
     let Open { maps, parts } = open;
@@ -326,7 +326,7 @@ fn close<'a>(
         gtid,
         what: "rows of a table that no event before them names".into(),
     };
-    let mut all_plain = !by_binlog;
+    let mut all_plain = true;
     let mut wanted = Vec::new();
     for part in parts {
         // An event of no table ends a statement.
@@ -358,6 +358,7 @@ fn close<'a>(
                     ),
                 });
             }
+            all_plain &= !by_binlog.contains(&map.name);
             all_plain &= map.plain.as_ref().is_some_and(|(table, types)| {
                 let after = match event.change {
                     Change::Update => event.columns_after,
@@ -504,10 +505,11 @@ fn has_statements(transaction: &Transaction) -> bool {
         })
 }
 
+/// `by_binlog`: tables whose rows go so, whatever they are.
 pub(super) fn pieces<'a>(
     unit: &'a Unit,
     options: &Options<'_>,
-    by_binlog: bool,
+    by_binlog: &FxHashSet<String>,
 ) -> Result<Vec<Piece<'a>>, CompileError> {
     let mut pieces = Vec::new();
     let mut maps = Maps::default();
@@ -649,22 +651,31 @@ pub(super) fn pieces<'a>(
 
 /// Makes steps of a unit.
 pub fn compile(unit: &Unit, options: &Options<'_>) -> Result<Vec<Op>, CompileError> {
-    match attempt(unit, options, false)? {
-        Some(ops) => Ok(ops),
-        // A value that no literal says: all of it by BINLOG.
-        None => attempt(unit, options, true)?.ok_or_else(|| CompileError::Unsupported {
-            gtid: unit.transactions[0].gtid,
-            what: "a statement of it is longer than the target's max_allowed_packet".into(),
-        }),
+    // Not the others, which BINLOG may not take as they are here: each of them would pass by itself.
+    let mut by_binlog = FxHashSet::default();
+    loop {
+        let (ops, unfit) = attempt(unit, options, &by_binlog)?;
+        if unfit.is_empty() {
+            return Ok(ops);
+        }
+        let before = by_binlog.len();
+        by_binlog.extend(unfit);
+        if by_binlog.len() == before {
+            return Err(CompileError::Unsupported {
+                gtid: unit.transactions[0].gtid,
+                what: "a statement of it is longer than the target's max_allowed_packet".into(),
+            });
+        }
     }
 }
 
-/// `None`: there is a value that no literal says.
+/// The steps, if rows of some tables go by BINLOG, and the further tables of which there is a value that no
+/// literal says.
 fn attempt(
     unit: &Unit,
     options: &Options<'_>,
-    by_binlog: bool,
-) -> Result<Option<Vec<Op>>, CompileError> {
+    by_binlog: &FxHashSet<String>,
+) -> Result<(Vec<Op>, FxHashSet<String>), CompileError> {
     let pieces = pieces(unit, options, by_binlog)?;
     // Tables whose rows must stay in the source's order.
     let mut ordered: FxHashSet<&str> = FxHashSet::default();
@@ -759,14 +770,15 @@ fn attempt(
     for fold in folds {
         fold.write(&mut writer, in_two.then_some(&mut first));
     }
-    let Some(rest) = writer.finish() else {
-        return Ok(None);
-    };
+    let (rest, mut unfit) = writer.finish();
     if !in_two {
-        return Ok(Some(rest));
+        return Ok((rest, unfit));
     }
-    let first = first.finish();
-    Ok(first.map(|first| first.into_iter().chain([Op::Last]).chain(rest).collect()))
+    let (mut ops, unfit_first) = first.finish();
+    unfit.extend(unfit_first);
+    ops.push(Op::Last);
+    ops.extend(rest);
+    Ok((ops, unfit))
 }
 
 /// Cells of a row, for whoever writes it.

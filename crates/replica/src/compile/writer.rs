@@ -1,6 +1,7 @@
 //! Statements out of rows, one after the other, and packets out of statements.
 
 use dromon_binlog::{Cell, Change, ColumnType, Gtid, Row};
+use rustc_hash::FxHashSet;
 
 use super::compare::{self, Compare, is_set, put_same};
 use super::rows::Cells;
@@ -28,7 +29,8 @@ pub(super) struct Writer<'o> {
     checks: bool,
     /// An INSERT that can take further rows: of this table, as many as are in it.
     open: Option<(*const TableInfo, u64)>,
-    pub(super) unfit: bool,
+    /// Tables of which no statement says something, or only one that is too long.
+    unfit: FxHashSet<String>,
 }
 
 impl<'o> Writer<'o> {
@@ -40,7 +42,7 @@ impl<'o> Writer<'o> {
             expects: Vec::new(),
             checks: true,
             open: None,
-            unfit: false,
+            unfit: FxHashSet::default(),
         }
     }
 
@@ -81,16 +83,25 @@ impl<'o> Writer<'o> {
         }
     }
 
-    /// `None`: a value cannot be said.
-    pub(super) fn finish(mut self) -> Option<Vec<Op>> {
+    /// The steps, and the tables whose rows they do not say.
+    pub(super) fn finish(mut self) -> (Vec<Op>, FxHashSet<String>) {
         self.flush();
-        (!self.unfit).then_some(self.ops)
+        (self.ops, self.unfit)
+    }
+
+    /// There is a value of this table that no literal says.
+    pub(super) fn cannot_say(&mut self, table: &str) {
+        if !self.unfit.contains(table) {
+            self.unfit.insert(table.to_owned());
+        }
     }
 
     pub(super) fn add(&mut self, statement: &[u8], expect: Expect) {
         self.open = None;
         // With what may stand in front of it.
-        self.unfit |= statement.len() + FRAME > self.options.longest;
+        if statement.len() + FRAME > self.options.longest {
+            self.cannot_say(&expect.note.table);
+        }
         if self.text.len() + statement.len() > self.options.packet_max {
             self.flush();
         }
@@ -162,7 +173,7 @@ impl<'o> Writer<'o> {
             (None, None) => Ok(()),
         };
         if done.is_err() {
-            self.unfit = true;
+            self.cannot_say(&table.name);
         }
     }
 

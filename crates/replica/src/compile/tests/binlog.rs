@@ -147,6 +147,13 @@ fn long_values_go_by_binlog() {
         matches!(ops[..], [Op::Binlog { .. }])
     };
     assert!(by_binlog(100) && !by_binlog(200));
+    // Its own table, and no other one.
+    let short = rows("also", &[(None, Some((1, Some("a"))))]);
+    let long = rows("plain", &[(None, Some((1, Some("'''''''''''''''''"))))]);
+    let ops = compile(&super::unit(vec![short, long]), &options(120)).expect("it can be compiled");
+    let insert = "INSERT INTO `d`.`also`(`id`,`v`)VALUES(1,'a') -- 1";
+    let shown = shown(ops).into_iter().map(|(text, _)| text);
+    assert_eq!(shown.collect::<Vec<_>>(), [insert, "BINLOG d.plain 0-1-2"]);
 }
 
 /// A BINLOG statement in three.

@@ -4,12 +4,18 @@ use super::*;
 
 /// Inserts a row of an INT and a column with this type and metadata, whose value is `bytes`.
 fn of(kind: u8, meta: &[u8], bytes: &[u8]) -> Vec<Raw> {
-    let mut map = vec![7, 0, 0, 0, 0, 0, 1, 0, 1, b'd', 0, 5];
-    map.extend_from_slice(b"plain");
+    of_table("plain", kind, meta, bytes)
+}
+
+/// The same of any table.
+fn of_table(name: &str, kind: u8, meta: &[u8], bytes: &[u8]) -> Vec<Raw> {
+    let id = name.as_bytes()[0];
+    let mut map = vec![id, 0, 0, 0, 0, 0, 1, 0, 1, b'd', 0, name.len() as u8];
+    map.extend_from_slice(name.as_bytes());
     map.extend_from_slice(&[0, 2, 3, kind, meta.len() as u8]);
     map.extend_from_slice(meta);
     map.push(2);
-    let mut row = vec![7, 0, 0, 0, 0, 0, 1, 0, 2, 3, 0, 1, 0, 0, 0];
+    let mut row = vec![id, 0, 0, 0, 0, 0, 1, 0, 2, 3, 0, 1, 0, 0, 0];
     row.extend_from_slice(bytes);
     vec![event(19, &map), event(23, &row)]
 }
@@ -201,4 +207,76 @@ fn of_another_character_set() {
             assert!(made(said, charset, plain).is_ok(), "{said:?} {charset:?}");
         }
     }
+}
+
+/// Steps of a unit of the tables `a`, whose column is wider here and of another sign if the source says so, and
+/// `b` and `c`, each with an ENUM.
+fn steps_of_some(statements: Vec<Vec<Raw>>, last: Vec<bool>) -> Vec<String> {
+    let with = |name: &str, stored, charset: Option<&str>| {
+        let mut info = table(name);
+        info.columns[0].unsigned = name == "a";
+        info.columns[1].stored = Some(stored);
+        info.columns[1].charset = charset.map(str::to_owned);
+        (TableName::new("d", name), info)
+    };
+    let enumerated = ColumnType::Enum { bytes: 1 };
+    let mut unit = unit(statements);
+    unit.tables = Arc::new(Tables::of([
+        with("a", ColumnType::VarChar { bytes: 20 }, Some("latin1")),
+        with("b", enumerated, None),
+        with("c", enumerated, None),
+    ]));
+    unit.last = last;
+    let ops = steps_of(&unit, Style::Folded, &Filter::default(), Compare::Changed);
+    shown(ops).into_iter().map(|(text, _)| text).collect()
+}
+
+/// A value that no literal says sends its own table by BINLOG. Others, which the server would refuse there, or take for
+/// something else, are what they are by themselves.
+#[test]
+fn only_the_table_with_the_value_goes_by_binlog() {
+    let a = |said: &[u8]| {
+        let mut events = of_table("a", 15, &[9, 0], b"\x01a");
+        events[0] = event(19, &[&events[0][19..], said].concat());
+        events
+    };
+    let enumerated = |name: &str, n: u8| of_table(name, 254, &[247, 1], &[n]);
+    let insert = "INSERT INTO `d`.`a`(`id`,`v`)VALUES(1,'a') -- 1";
+    // Nothing is said of the sign, or the target has another one.
+    for said in [&[][..], &[1, 1, 0]] {
+        let mut other = enumerated("b", 2);
+        other[1][19 + 11] = 7;
+        let unit = vec![a(said), enumerated("b", 0), other];
+        assert_eq!(
+            steps_of_some(unit, Vec::new()),
+            ["BINLOG d.b 0-1-2", "BINLOG d.b 0-1-3", insert]
+        );
+    }
+    // Of `c` nothing comes that must be said, until it goes by BINLOG with `b`: then its order counts.
+    let (mut both, two) = (enumerated("b", 0), enumerated("c", 2));
+    both[1][19 + 6] = 0;
+    both.insert(1, two[0].clone());
+    both.push(two[1].clone());
+    let added = enumerated("c", 0);
+    let mut gone = added.clone();
+    gone[1][4] = 25;
+    let unit = vec![a(&[1, 1, 0]), added, gone, both];
+    assert_eq!(
+        steps_of_some(unit, Vec::new()),
+        [
+            "BINLOG d.c 0-1-2",
+            "BINLOG d.c 0-1-3",
+            "BINLOG d.b, d.c 0-1-4",
+            insert
+        ]
+    );
+    // In what comes first, too.
+    let mut update = enumerated("b", 2);
+    let body = update[1][19..].to_vec();
+    let after = [0, 1, 0, 0, 0, 0];
+    update[1] = event(24, &[&body[..10], &[3], &body[10..], &after].concat());
+    assert_eq!(
+        steps_of_some(vec![update, a(&[])], vec![false, true]),
+        ["last", "BINLOG d.b 0-1-1", insert]
+    );
 }
