@@ -232,7 +232,15 @@ impl Worker {
                 gtids::by_hand(*gtid, &self.settings.channel),
             ),
             other => (
-                "Nothing of it is in the target; everything before it is".to_owned(),
+                match &unit.transactions[..] {
+                    // It may be the last one that is named.
+                    [first, _, ..] => format!(
+                        "They are applied as one: none of {} is in the target; everything before {} is",
+                        unit.name(),
+                        first.gtid
+                    ),
+                    _ => "Nothing of it is in the target; everything before it is".to_owned(),
+                },
                 match other.can_be_repaired() {
                     true if matches!(other, Trouble::Differs(..)) => "Somebody else wrote to the target, or it is no true copy: compare \
                         the table with the source's (CHECKSUM TABLE). Put the row right; or set difference = repair: it becomes what \
@@ -243,9 +251,15 @@ impl Worker {
                 },
             ),
         };
+        let by_itself = match unit.transactions.len() {
+            0 | 1 => "",
+            _ => {
+                " To pass over one of them, start with merge = 1 first: then those before it are in the target, and it is named by itself."
+            }
+        };
         let held = self.held_by(n, trouble);
         End::Fatal(format!(
-            "{} cannot be applied: {}{held}. {there}. {then}",
+            "{} cannot be applied: {}{held}. {there}. {then}{by_itself}",
             unit.name(),
             trouble.text()
         ))

@@ -123,3 +123,35 @@ fn events_that_do_not_fit_are_explained() {
     );
     assert!(!why(1032).contains("slave_type_conversions"));
 }
+
+/// Of several transactions none is in the target, also not those before the one that is named.
+#[test]
+fn what_is_there_of_transactions_that_are_applied_as_one() {
+    let why = |all: Vec<Vec<_>>| {
+        let fake = Fake::new(move |text| match text {
+            _ if text.starts_with("UPDATE `d`") => Some(Reply::Done(0)),
+            _ if text.starts_with("SELECT CONCAT_WS") => Some(Reply::Nothing),
+            _ if text.starts_with("INSERT INTO `d`") => Some(Reply::Done(1)),
+            other => epoch(other),
+        });
+        match applied(&fake, &[], unit(all)) {
+            End::Fatal(why) => why,
+            end => panic!("it must stop: {end:?}"),
+        }
+    };
+    let good = || rows("plain", &[(None, Some((1, Some("a"))))]);
+    let bad = || rows("plain", &[(Some((2, Some("a"))), Some((2, Some("b"))))]);
+    let two = why(vec![good(), bad()]);
+    let parts = [
+        "0-1-1 to 0-1-2 cannot be applied: the update of d.plain where `id`=2 (0-1-2): the row is missing on the target. ",
+        "none of 0-1-1 to 0-1-2 is in the target; everything before 0-1-1 is. Put",
+        "merge = 1",
+    ];
+    assert!(parts.iter().all(|part| two.contains(part)), "{two}");
+    let one = why(vec![bad()]);
+    assert!(
+        one.contains("Nothing of it is in the target; everything before it is")
+            && !one.contains("merge"),
+        "{one}"
+    );
+}
