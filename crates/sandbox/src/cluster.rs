@@ -111,7 +111,7 @@ impl Cluster {
         refuse_others(&dir)?;
         let _lock = DirLock::take(&dir)?;
         refuse_used(&dir)?; // again, now that nobody else can be creating it
-        let template = Template::get(&user, &version)?;
+        let template = Template::get(&user, &version, &spec.settings)?;
         let file_name = provider.file_name().unwrap_or("provider.so".as_ref());
         let record = ClusterRecord {
             shape: ClusterRecord::SHAPE,

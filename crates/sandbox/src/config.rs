@@ -228,8 +228,8 @@ const PREFIXES: &[&str] = &[
     "loose_", "maximum_", "autoset_", "enable_", "disable_", "skip_",
 ];
 
-/// The setting that the server takes `name` for, of those above.
-fn plain(name: &str) -> String {
+/// The setting that the server takes `name` for.
+pub(crate) fn plain(name: &str) -> String {
     let name = name.replace('-', "_").to_lowercase();
     let mut rest = name.as_str();
     while let Some(after) = PREFIXES.iter().find_map(|p| rest.strip_prefix(p)) {

@@ -80,7 +80,7 @@ impl Standalone {
     /// When the directory is there already, or the servers' user cannot enter it.
     pub fn create(dir: &Path, name: &str, port: u16, settings: Vec<Setting>) -> Result<Self> {
         let user = ServerUser::find()?;
-        let template = Template::get(&user, &server_version()?)?;
+        let template = Template::get(&user, &server_version()?, &settings)?;
         let password = template.password.clone();
         Self::prepare(dir, name, port, settings, user, password, |data, user| {
             template.copy_to(data, user)

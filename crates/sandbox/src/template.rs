@@ -1,5 +1,5 @@
-//! System tables made once per server version, then copied: a cluster starts
-//! in seconds.
+//! System tables made once per server version (and settings that count only as they
+//! are made), then copied: a cluster starts in seconds.
 
 use std::fs;
 use std::io;
@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::config::{Setting, plain};
 use crate::copy::copy_tree;
 use crate::error::{IoContext, Result, SandboxError};
 use crate::record::random_hex;
@@ -17,6 +18,13 @@ use crate::who::{ServerUser, reachable_by_server};
 pub(crate) const SQL_USER: &str = "dromon";
 /// Raised when the template's content changes.
 const EDITION: u32 = 1;
+
+/// What a storage engine is given as it is made, and must be given ever after.
+const OF_THE_MAKING: [&str; 3] = [
+    "innodb_page_size",
+    "innodb_data_file_path",
+    "innodb_undo_tablespaces",
+];
 
 /// A data directory with system tables, and the password of [`SQL_USER`] in it.
 #[derive(Debug)]
@@ -54,10 +62,13 @@ pub(crate) fn program(name: &str, package: &'static str) -> Result<PathBuf> {
 }
 
 impl Template {
-    /// The cached template of this server version, made if there is none.
-    pub fn get(user: &ServerUser, version: &str) -> Result<Self> {
+    /// The cached template of this server version for servers with these settings, made if there
+    /// is none.
+    pub fn get(user: &ServerUser, version: &str, settings: &[Setting]) -> Result<Self> {
         let cache = cache_dir(user)?;
-        let plain: String = version
+        let options = of_the_making(settings);
+        let named = options.iter().fold(version.to_owned(), |all, o| all + o);
+        let plain: String = named
             .chars()
             .map(|c| {
                 if c.is_ascii_alphanumeric() || c == '.' {
@@ -74,15 +85,16 @@ impl Template {
         // Made aside and renamed into place: a reader never sees half of it,
         // and of two makers the first one wins.
         let aside = cache.join(format!("making-{}", random_hex(6)?));
-        let made = Self::make(&aside, user).and_then(|()| match fs::rename(&aside, &home) {
-            Ok(()) => Ok(()),
-            Err(_) if home.join("password").exists() => Ok(()),
-            Err(source) => Err(SandboxError::Io {
-                what: "rename",
-                path: aside.clone(),
-                source,
-            }),
-        });
+        let made =
+            Self::make(&aside, user, &options).and_then(|()| match fs::rename(&aside, &home) {
+                Ok(()) => Ok(()),
+                Err(_) if home.join("password").exists() => Ok(()),
+                Err(source) => Err(SandboxError::Io {
+                    what: "rename",
+                    path: aside.clone(),
+                    source,
+                }),
+            });
         if aside.exists() {
             fs::remove_dir_all(&aside).at("remove", &aside)?;
         }
@@ -105,19 +117,25 @@ impl Template {
         })
     }
 
-    fn make(aside: &Path, user: &ServerUser) -> Result<()> {
+    fn make(aside: &Path, user: &ServerUser, options: &[String]) -> Result<()> {
         let install = program("mariadb-install-db", "mariadb-server-core")?;
         fs::create_dir(aside).at("create the directory", aside)?;
         // The bootstrap server runs as its own user and must reach its files.
         let work =
             work_place(std::env::temp_dir()).join(format!("dromon-install-{}", random_hex(6)?));
         user.create_dir(&work)?;
-        let result = Self::install(&install, &work, aside, user);
+        let result = Self::install(&install, &work, aside, user, options);
         fs::remove_dir_all(&work).at("remove", &work)?;
         result
     }
 
-    fn install(install: &Path, work: &Path, aside: &Path, user: &ServerUser) -> Result<()> {
+    fn install(
+        install: &Path,
+        work: &Path,
+        aside: &Path,
+        user: &ServerUser,
+        options: &[String],
+    ) -> Result<()> {
         let password = random_hex(8)?;
         let sql = work.join("users.sql");
         let grants: String = ["localhost", "127.0.0.1"]
@@ -142,6 +160,7 @@ impl Template {
             .arg("--skip-test-db")
             .arg("--skip-name-resolve")
             .arg(format!("--extra-file={}", sql.display()))
+            .args(options)
             .current_dir(work)
             .env("TMPDIR", work)
             .stdin(Stdio::null());
@@ -169,6 +188,17 @@ impl Template {
 }
 
 /// Where the servers' user can work for a moment: a caller's own temporary directory may be closed.
+/// Those settings as options, each as it was given last, in one order.
+fn of_the_making(settings: &[Setting]) -> Vec<String> {
+    let last = |wanted: &&str| {
+        let given = settings.iter().rev();
+        given
+            .filter(|setting| plain(&setting.name) == **wanted)
+            .find_map(|setting| Some(format!("--{wanted}={}", setting.value.as_ref()?)))
+    };
+    OF_THE_MAKING.iter().filter_map(last).collect()
+}
+
 fn work_place(usual: PathBuf) -> PathBuf {
     let others = ["/tmp", "/var/tmp"].map(PathBuf::from);
     let mut all = [usual.clone()].into_iter().chain(others);
@@ -223,7 +253,7 @@ mod tests {
         let Ok(user) = ServerUser::find() else {
             panic!("the servers' user is missing: install mariadb-server");
         };
-        Template::make(&aside, &user).expect("made");
+        Template::make(&aside, &user, &["--innodb_page_size=4096".into()]).expect("made");
         let made = Template::open(&aside).expect("whole");
         let to = dir.path().join("data");
         made.copy_to(&to, &user).expect("copied");
@@ -231,6 +261,26 @@ mod tests {
             let owner = fs::metadata(to.join(name)).expect(name).uid();
             assert_eq!(owner, user.uid, "{name}");
         }
+        // The size stands in the flags of the first page: 512 bytes times two to that.
+        let head = fs::read(to.join("ibdata1")).expect("there");
+        assert_eq!(head[38 + 16..38 + 20], [0, 0, 0, 0x13], "4k, in full_crc32");
+    }
+
+    #[test]
+    fn what_an_engine_is_made_with_is_taken_from_the_settings() {
+        let of = |given: &[&str]| {
+            let settings: Vec<Setting> = given.iter().map(|s| s.parse().expect(s)).collect();
+            of_the_making(&settings)
+        };
+        assert!(of(&["max_connections=5", "skip-slave-start"]).is_empty());
+        assert_eq!(
+            of(&["innodb-page-size=4k", "Innodb_Page_Size=8k", "port=1"]),
+            ["--innodb_page_size=8k"]
+        );
+        assert_eq!(
+            of(&["innodb_page_size=4k", "innodb_data_file_path=a:1M"]),
+            ["--innodb_page_size=4k", "--innodb_data_file_path=a:1M"]
+        );
     }
 
     #[test]
