@@ -264,6 +264,20 @@ impl Node {
             }
         };
         self.settle(&mut found, &mut position);
+        if self.was_up.load(Relaxed)
+            && matches!(found.start, Start::Join { .. })
+            && let Some(why) = self.why_copy(&found, position)
+        {
+            // Only a start can take it. Beside a log that is begun for it nothing would tell any more of which
+            // incarnation this data is.
+            let damaged = match log {
+                OwnLog::SetAside(why) => format!("this node's log is damaged: {why} "),
+                OwnLog::Resume | OwnLog::Forget => String::new(),
+            };
+            return Err(ConnectError::Refused(format!(
+                "{damaged}{why}. Nothing was changed: its data and its log are kept until then"
+            )));
+        }
         let stood = position;
         let founds = matches!(found.start, Start::Bootstrap { .. });
         if founds && position.is_defined() {

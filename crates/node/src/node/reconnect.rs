@@ -17,6 +17,7 @@ use super::duties::Handler;
 use super::halves::{Parted, parted};
 use super::listed::others_listed;
 use super::open::COPY_ASKED;
+use super::search::other_history;
 use super::{Item, Node, Phase, lock};
 use crate::database::{View, ViewMember};
 use crate::gone::{Apart, heard, log_counts};
@@ -461,6 +462,36 @@ impl Node {
         true
     }
 
+    /// Why a running server, whose data is at `position`, cannot join the cluster that was `found`, if so.
+    pub(super) fn why_copy(&self, found: &Found, position: Position) -> Option<String> {
+        let theirs = found.state.position().history;
+        if found.differs {
+            return Some(format!(
+                "this node's data at {position} is of another history than the cluster's there: it needs a full copy, \
+                 so its server must be restarted"
+            ));
+        }
+        if found.need == Need::Log {
+            return None;
+        }
+        let leader = found.leader.as_deref().unwrap_or_default();
+        Some(match position.is_defined() {
+            false => format!(
+                "where this node's data stands is not known: the cluster led by {leader} has it take a full copy, so its \
+                 server must be restarted"
+            ),
+            true if position.history != theirs => {
+                format!("{leader} {}", other_history(theirs, position))
+            }
+            true => self.left_out(found, position).unwrap_or_else(|| {
+                format!(
+                    "the others' log does not reach back to {position}: this node needs a full copy, so its server must \
+                     be restarted"
+                )
+            }),
+        })
+    }
+
     /// Why this node needs a full copy where the cluster that was `found` left behind what it has.
     fn left_out(&self, found: &Found, position: Position) -> Option<String> {
         let Start::Join { term, .. } = found.start else {
@@ -495,17 +526,7 @@ impl Node {
             .find_cluster(&cluster, &address, &settings, position, false, known)
             .map_err(|e| e.to_string())?;
         self.settle(&mut found, &mut position);
-        let copy = match (found.differs, found.need) {
-            (true, _) => Some(format!(
-                "this node's data at {position} is of another history than the cluster's there: it needs a full copy, \
-                 so its server must be restarted"
-            )),
-            (false, Need::Copy) => Some(self.left_out(&found, position).unwrap_or_else(|| format!(
-                "the others' log does not reach back to {position}: this node needs a full copy, so its server \
-                 must be restarted"
-            ))),
-            (false, Need::Log) => None,
-        };
+        let copy = self.why_copy(&found, position);
         if let Some(why) = copy {
             return Err(NotBack {
                 why,

@@ -206,6 +206,10 @@ impl Node {
                 seqno,
             }));
         }
+        if self.was_up.load(Relaxed) {
+            // Until here it was not known that this server can take one.
+            self.give_data_up().map_err(NoCopy::Never)?;
+        }
         let Some(position) = self.receive_transfer(view, own, request, Wanted::Copy)? else {
             return Ok(None);
         };

@@ -48,10 +48,10 @@ impl Node {
         self.warn(&unsaid());
     }
 
-    /// Whether the data stays what it is until a donor is there: the own log goes on, and nothing
-    /// is erased.
+    /// Whether the data stays what it is until a donor is there, or, where the server runs, until that can take a copy: the
+    /// own log goes on, and nothing is erased.
     pub(super) fn may_be_whole(&self, found: &Found) -> bool {
-        self.engine_silent.load(Relaxed)
+        (self.engine_silent.load(Relaxed) || self.was_up.load(Relaxed))
             && found.need == Need::Copy
             && matches!(found.start, Start::Resume)
     }

@@ -674,8 +674,9 @@ fn a_joiner_that_wants_nobody_who_is_there_says_so() {
     });
 }
 
+/// Nothing is given up for a copy that cannot be taken.
 #[test]
-fn a_running_server_that_needs_a_copy_says_so_and_can_leave() {
+fn a_running_server_that_needs_a_copy_says_so_and_keeps_all() {
     run(2, "", LIMIT, |world| {
         let stranger = world.open(3, Disk::empty(), Position::UNDEFINED);
         stranger
@@ -685,25 +686,26 @@ fn a_running_server_that_needs_a_copy_says_so_and_can_leave() {
         assert!(stranger.set(row(1), 7).is_committed());
         stranger.disconnect();
         let at = stranger.position();
-        stranger
-            .connect(&World::url(), false)
-            .expect("the others are there");
-        world.until("it gives up", || {
-            stranger.returned().contains(&Outcome::Fatal)
-        });
-        world.until("nobody counts it, or keeps log for it", || {
-            [1, 2].iter().all(|n| world.db(*n).size() == 2)
-        });
-        // Its server has seen the last view, so it does not say that it leaves.
-        stranger
-            .connect(&World::url(), false)
-            .expect("it may try again");
-        world.until("it gives up again", || {
-            stranger.returned().contains(&Outcome::Fatal)
-        });
-        stranger.disconnect();
+        let file = world.state_file(3);
+        assert!(file.contains(&at.history.to_string()), "{file}");
+        // It may try again.
+        for _ in 0..2 {
+            let why = stranger.connect(&World::url(), false);
+            let why = why.expect_err("it runs");
+            assert!(why.contains("but of another history"), "{why}");
+            assert!(why.contains("Only a restart of this node's"), "{why}");
+            assert!(why.contains("Nothing was changed"), "{why}");
+            assert_eq!(world.state_file(3), file);
+        }
+        assert_eq!(world.db(1).size(), 2, "it asked nobody to take it in");
         assert_eq!(stranger.position(), at, "its data is untouched");
         assert!(world.db(1).set(row(1), 1).is_committed());
+        stranger
+            .connect("gcomm://", true)
+            .expect("its log is there, too");
+        world.synced(&stranger);
+        assert_eq!(stranger.read(row(1)), 7);
+        stranger.disconnect();
     });
 }
 

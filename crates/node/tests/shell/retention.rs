@@ -399,3 +399,42 @@ fn a_leader_whose_log_begins_too_late_costs_nobody_its_data() {
         world.settle();
     });
 }
+
+/// The same for one that its operator had leave, and tells to come back.
+#[test]
+fn who_is_told_to_connect_to_such_a_leader_keeps_what_it_has() {
+    run(3, "", LIMIT, |world| {
+        let (one, two, three) = (world.db(1), world.db(2), world.db(3));
+        assert!(one.set(row(1), 1).is_committed());
+        world.settle();
+        three.disconnect();
+        let file = world.state_file(3);
+        two.disconnect();
+        world.lose_log(2);
+        world.remove_state_file(2);
+        for n in 10..30 {
+            assert!(one.set(row(n), 1).is_committed());
+        }
+        let two = world.open(2, Disk::empty(), Position::UNDEFINED);
+        two.connect(&World::url(), false).expect("one is there");
+        world.synced(&two);
+        world.voters(2);
+        world.net.hand_over(&World::addr(1), &World::addr(2));
+        world.until("it leads", || world.leader(&one) == 2);
+        let before = copies(world);
+        let why = three.connect(&World::url(), false);
+        let why = why.expect_err("it runs");
+        assert!(why.contains("does not reach back to"), "{why}");
+        assert!(why.contains("its server must be restarted"), "{why}");
+        assert_eq!(world.state_file(3), file);
+        world.net.hand_over(&World::addr(2), &World::addr(1));
+        world.until("the first leads again", || world.leader(&one) == 1);
+        three
+            .connect(&World::url(), false)
+            .expect("its log reaches back");
+        world.synced(&three);
+        assert_eq!(three.read(row(29)), 1);
+        assert_eq!(copies(world), before);
+        world.settle();
+    });
+}
