@@ -393,6 +393,7 @@ fn ask_error(e: NetError) -> AskError {
         _ if code == Some(RefusalCode::NoCommonVersion) => AskError::OtherVersion(text),
         Presence::Other if stays => AskError::Refused(text),
         Presence::Nobody | Presence::Other => AskError::Unreachable(text),
+        Presence::Unlooked => AskError::Unlooked(text),
         Presence::Silent => AskError::Silent(text),
         Presence::Untold if stays => AskError::ShutOut(text),
         Presence::Untold => AskError::Barred(text),

@@ -222,6 +222,8 @@ pub enum NetError {
         addr: String,
         /// What the resolver said.
         why: String,
+        /// It is this host's resolver that failed: of the name it said nothing.
+        here: bool,
     },
     /// Nobody listens there.
     #[error(
@@ -238,6 +240,8 @@ pub enum NetError {
         addr: String,
         /// What the operating system said.
         why: String,
+        /// This host has no way to anybody there: whether somebody is there it does not tell.
+        here: bool,
     },
     /// This node had not what asking takes.
     #[error("{addr} could not be asked: {why}; this is about the node that asks")]
@@ -347,6 +351,8 @@ pub enum NetError {
 pub enum Presence {
     /// Nobody.
     Nobody,
+    /// Nobody was looked for: this host's resolver or network is not there (yet).
+    Unlooked,
     /// Another program, or a node of another cluster.
     Other,
     /// Somebody took the connection and does not speak.
@@ -360,6 +366,9 @@ impl NetError {
     pub fn presence(&self) -> Presence {
         use crate::wire::{Misbehaviour, RefusalCode};
         match self {
+            NetError::Resolve { here: true, .. } | NetError::Unreachable { here: true, .. } => {
+                Presence::Unlooked
+            }
             NetError::Address(_)
             | NetError::Resolve { .. }
             | NetError::Refused { .. }

@@ -185,7 +185,7 @@ pub(super) fn ahead_of(ours: LogId, reached: &[Reached]) -> Option<&Reached> {
 /// `None`: nobody is there, or another one.
 fn untold(error: &AskError) -> Option<String> {
     let (why, mend) = match error {
-        AskError::Unreachable(_) | AskError::Refused(_) => return None,
+        AskError::Unreachable(_) | AskError::Unlooked(_) | AskError::Refused(_) => return None,
         AskError::OtherVersion(why) => (why, "start it with the version that runs here"),
         AskError::Silent(why) => (why, "wait until it answers"),
         AskError::Barred(why) | AskError::ShutOut(why) => (

@@ -716,7 +716,9 @@ impl Node {
     fn who_keeps_out(&self, name: &str, addrs: &[String]) -> Option<String> {
         let answers = self.ask_all(name, addrs, &encode(&Request::Probe), LOOK);
         answers.into_iter().find_map(|answer| match answer {
-            Ok(_) | Err(AskError::Unreachable(_) | AskError::Silent(_)) => None,
+            Ok(_) | Err(AskError::Unreachable(_) | AskError::Unlooked(_) | AskError::Silent(_)) => {
+                None
+            }
             Err(
                 AskError::Refused(why)
                 | AskError::Barred(why)

@@ -4,7 +4,8 @@
 //! Both acknowledge transactions, and neither hears the other's frames ([`dromon_order::incarnation`]).
 //! Which one is to be given up only an operator can say. Until then nobody changes over by itself:
 //! who comes between the two stays with the members of its own log, and each of the two looks now
-//! and then whether there is another one.
+//! and then whether there is another one. So they look for a cluster of their name that is of another
+//! history, founded by mistake.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -86,6 +87,9 @@ pub(super) struct Beside {
     /// Who belongs to it.
     found: Vec<String>,
     told: Option<Instant>,
+    /// Who belongs to one of another history, and of which.
+    foreign: Vec<(String, Uuid)>,
+    foreign_told: Option<Instant>,
     asking: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -131,10 +135,9 @@ impl Beside {
             self.told = None;
             return (!before.is_empty()).then(|| Told::Note(over.into()));
         }
-        if self.told.is_some_and(|at| now - at < REPEATED) {
+        if !is_news(&mut self.told, now) {
             return None;
         }
-        self.told = Some(now);
         let (history, incarnation) = names;
         Some(Told::Warning(format!(
             "there are two primary components of one history ({history}): that of this node (incarnation {incarnation}), \
@@ -142,6 +145,46 @@ impl Beside {
             self.found.join(", ")
         )))
     }
+
+    /// The same of those that belong to a cluster of this name, each of this other history; `history` is that here.
+    fn heard_foreign(
+        &mut self,
+        found: Vec<(String, Uuid)>,
+        history: Uuid,
+        now: Instant,
+    ) -> Option<Told> {
+        let before = std::mem::replace(&mut self.foreign, found);
+        if self.foreign.is_empty() {
+            let over = "no node of a cluster of this name and of another history answers any more";
+            self.foreign_told = None;
+            return (!before.is_empty()).then(|| Told::Note(over.into()));
+        }
+        if !is_news(&mut self.foreign_told, now) {
+            return None;
+        }
+        let each = self.foreign.iter();
+        let each: Vec<String> = each
+            .map(|(at, of)| format!("{at} (history {of})"))
+            .collect();
+        Some(Told::Warning(format!(
+            "there are two clusters of this name: this node's (history {history}), and another one, which was founded by itself, \
+             at {}. Clients may write to both, and neither gets what the other acknowledges. If one of them was founded by \
+             mistake (--wsrep-new-cluster on an empty data directory, for example), let clients write to the other one only, \
+             save what is to be kept, then stop all nodes of that one and start them one after the other without \
+             --wsrep-new-cluster: each takes a full copy of the one that is left. If both are wanted, give one of them another \
+             wsrep_cluster_name, and take its nodes out of the wsrep_cluster_address here",
+            each.join(", ")
+        )))
+    }
+}
+
+/// Whether what was `told` last is to be said again at `now`.
+fn is_news(told: &mut Option<Instant>, now: Instant) -> bool {
+    let news = told.is_none_or(|at| now - at >= REPEATED);
+    if news {
+        *told = Some(now);
+    }
+    news
 }
 
 /// Whether `members` know nobody with this `id`, if that is told, and nobody at `addr`.
@@ -288,34 +331,45 @@ impl Node {
         let ours = incarnation(status.term);
         let answers = self.ask_all(&cluster, &places, &encode(&Request::Probe), ASK);
         let answers = answers.into_iter().map(|answer| decode(&answer.ok()?));
-        let is_other = |answer: Option<Answer>| match answer {
-            Some(Answer::Info {
+        let (mut found, mut foreign) = (Vec::new(), Vec::new());
+        for (addr, answer) in places.into_iter().zip(answers) {
+            let Some(Answer::Info {
                 primary,
                 position,
                 last,
                 uuid,
                 leader,
                 ..
-            }) => {
-                let is_led_here = leader.is_some_and(|leader| members.contains(&leader));
-                let apart = incarnation(last.term) != ours && !uuids.contains(&uuid);
-                primary && position.history == history && apart && !is_led_here
+            }) = answer
+            else {
+                continue;
+            };
+            let is_led_here = leader.is_some_and(|leader| members.contains(&leader));
+            if !primary || uuids.contains(&uuid) || is_led_here {
+                continue;
             }
-            _ => false,
-        };
-        let found = places.into_iter().zip(answers);
-        let found = found.filter_map(|(addr, answer)| is_other(answer).then_some(addr));
-        let found: Vec<String> = found.collect();
+            if position.history != history {
+                foreign.push((addr, position.history));
+            } else if incarnation(last.term) != ours {
+                found.push(addr);
+            }
+        }
+        foreign.retain(|(_, of)| !of.is_nil());
         // It may have changed over meanwhile.
         let now = order.status();
         if !now.primary || incarnation(now.term) != ours || self.phase() != Phase::Joined {
             return;
         }
-        let told = lock(&self.beside).heard(found, (history, ours), Instant::now());
-        match told {
-            None => {}
-            Some(Told::Warning(text)) => self.warn(&text),
-            Some(Told::Note(text)) => self.note(&text),
+        let told = {
+            let (mut beside, now) = (lock(&self.beside), Instant::now());
+            let two = beside.heard(found, (history, ours), now);
+            [two, beside.heard_foreign(foreign, history, now)]
+        };
+        for told in told.into_iter().flatten() {
+            match told {
+                Told::Warning(text) => self.warn(&text),
+                Told::Note(text) => self.note(&text),
+            }
         }
     }
 
@@ -383,6 +437,26 @@ mod tests {
         assert!(matches!(heard(&[], 3660), Some(Told::Note(_))));
         assert_eq!(heard(&[], 3690), None);
         assert!(matches!(heard(&["b:1"], 3720), Some(Told::Warning(_))));
+    }
+
+    #[test]
+    fn of_another_cluster_of_the_name_the_same_is_told() {
+        let (mut beside, began) = (Beside::default(), Instant::now());
+        let mut heard = |found: &[&str], s| {
+            let found = found.iter().map(|at| ((*at).to_owned(), Uuid([8; 16])));
+            let at = began + Duration::from_secs(s);
+            beside.heard_foreign(found.collect(), Uuid([7; 16]), at)
+        };
+        assert_eq!(heard(&[], 0), None);
+        let Some(Told::Warning(said)) = heard(&["b:1"], 30) else {
+            panic!("it is news");
+        };
+        assert!(said.contains("two clusters of this name"), "{said}");
+        assert!(said.contains("b:1 (history 08080808-"), "{said}");
+        assert_eq!(heard(&["b:1", "c:1"], 60), None);
+        assert!(matches!(heard(&["b:1"], 3630), Some(Told::Warning(_))));
+        assert!(matches!(heard(&[], 3660), Some(Told::Note(_))));
+        assert_eq!(heard(&[], 3690), None);
     }
 
     #[test]

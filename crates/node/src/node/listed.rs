@@ -25,6 +25,8 @@ struct Told {
     with_data: Option<(String, Position)>,
     /// May be there, and cannot be asked: why, and what to do.
     untold: Option<String>,
+    /// May be there, and this host cannot look: why.
+    unlooked: Option<String>,
     /// Is there, and will never answer: Galera, or one whose list of those allowed this node is not on.
     shut_out: Option<String>,
     /// Is just starting or stopping: who has data says so in a moment.
@@ -35,7 +37,8 @@ impl Told {
     /// Whether nothing would change by asking again.
     fn is_clear(&self) -> bool {
         let said = self.primary.is_some() || self.shut_out.is_some();
-        said || self.with_data.is_none() && self.untold.is_none() && !self.starting
+        let open = self.untold.is_some() || self.unlooked.is_some() || self.starting;
+        said || self.with_data.is_none() && !open
     }
 }
 
@@ -49,7 +52,7 @@ pub(super) fn others_listed(address: &ClusterAddress, settings: &Settings) -> Ve
 impl Node {
     /// Founding without a log: those that `address` lists are asked. `None`:
     /// nobody is in the way. Nodes that look for a cluster themselves, without data, are not, nor
-    /// are addresses at which nobody or something else listens.
+    /// are addresses at which nobody or something else listens, and names that do not exist (yet).
     ///
     /// Only who has data of the cluster that runs there joins it: who has none may yet have a
     /// database that no cluster knows, and the copy would replace it.
@@ -95,7 +98,16 @@ impl Node {
                  run yet), found this once with --wsrep-cluster-address=gcomm://, which asks nobody"
             )
         });
-        told.shut_out.or(untold).map_or(Ok(None), refused)
+        // The unit of this node may start it before its network is up.
+        let unlooked = told.unlooked.map(|why| {
+            format!(
+                "{why}. So this host could not look whether a node of a cluster that runs is there: start this node again \
+                 when its resolver and its network are up. If nobody is there (no other node has a name yet, or a way to \
+                 it), found this once with --wsrep-cluster-address=gcomm://, which asks nobody"
+            )
+        });
+        let why = told.shut_out.or(untold).or(unlooked);
+        why.map_or(Ok(None), refused)
     }
 
     /// Founding with a log, whose members are asked by themselves: also who is listed is, once. Nodes may have other
@@ -204,6 +216,7 @@ impl Node {
                 Err(AskError::ShutOut(why)) => told.shut_out = Some(why),
                 Err(AskError::OtherVersion(why)) => told.shut_out = Some(why),
                 Err(AskError::Unreachable(_) | AskError::Refused(_)) => {}
+                Err(AskError::Unlooked(why)) => told.unlooked = Some(why),
                 Err(AskError::Barred(why) | AskError::Silent(why)) => told.untold = Some(why),
             }
         }

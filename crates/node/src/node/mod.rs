@@ -150,6 +150,9 @@ pub enum AskError {
     /// It is not there, or not yet: try again or another one.
     #[error("{0}")]
     Unreachable(String),
+    /// Whether it is there was not looked: this host's resolver or network is not up (yet).
+    #[error("{0}")]
+    Unlooked(String),
     /// It is there and will never let this node in: wrong cluster name, or no
     /// cluster node at all.
     #[error("{0}")]

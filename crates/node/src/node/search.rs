@@ -661,9 +661,12 @@ impl Node {
             Err(AskError::Refused(why) | AskError::ShutOut(why) | AskError::OtherVersion(why)) => {
                 Err(no(why, true))
             }
-            Err(AskError::Unreachable(why) | AskError::Barred(why) | AskError::Silent(why)) => {
-                Err(no(why, false))
-            }
+            Err(
+                AskError::Unreachable(why)
+                | AskError::Unlooked(why)
+                | AskError::Barred(why)
+                | AskError::Silent(why),
+            ) => Err(no(why, false)),
         }
     }
 

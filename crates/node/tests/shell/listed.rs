@@ -164,6 +164,51 @@ fn who_is_refused_at_an_address_listed_founds() {
     });
 }
 
+/// Its unit starts it before its network is up.
+#[test]
+fn whose_host_cannot_look_founds_nothing_beside_the_cluster_listed() {
+    let options = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
+    run(3, options, 2 * LIMIT, |world| {
+        write(&world.db(1), 0..5);
+        world.crash(1);
+        world.until("the others go on", || {
+            [2, 3].iter().all(|n| world.db(*n).size() == 2)
+        });
+        for n in 1..=5 {
+            let addr = World::addr(n);
+            world.net.speak_strangely(&addr, AskError::Unlooked);
+        }
+        let words = "could not look whether a node of a cluster that runs is there";
+        refused(world, &fresh(world, 1), words);
+        // Its network comes up while it looks.
+        let late = fresh(world, 1);
+        let why = std::thread::scope(|scope| {
+            let starts = scope.spawn(|| late.connect(&World::url(), true));
+            std::thread::sleep(Duration::from_millis(500));
+            for n in 1..=5 {
+                world.net.speak_plainly(&World::addr(n));
+            }
+            starts.join().expect("no panic")
+        });
+        let why = why.expect_err("they are there");
+        assert!(why.contains("start this node without"), "{why}");
+        world.crash(1);
+        // Nobody is asked with an empty list. The others say so when they look again.
+        let second = fresh(world, 1);
+        second.connect("gcomm://", true).expect("as it was told");
+        world.synced(&second);
+        let said = "there are two clusters of this name";
+        world.until("they hear of it", || {
+            let times = |n| world.report.times(n, said);
+            ["n2", "n3"].iter().all(|n| times(n) == 1)
+        });
+        assert_eq!(world.db(2).stat("dromon_other_primary"), "");
+        world.crash(1);
+        world.join(1);
+        world.settle();
+    });
+}
+
 #[test]
 fn who_finds_nobody_at_the_addresses_listed_founds_at_once() {
     run(1, "", LIMIT, |world| {

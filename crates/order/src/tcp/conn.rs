@@ -17,7 +17,7 @@ use super::aside::{aside, no_thread};
 use super::secure::Security;
 use super::socket::Socket;
 use crate::address::parse_address;
-use crate::network::{Frame, NetError};
+use crate::network::{Frame, NetError, Presence};
 use crate::wire::{
     FRAME_HEADER, FrameKind, Hello, HelloAnswer, MESSAGE_PART, Misbehaviour, PeerMisbehaved,
     RawFrame, frame_header, read_frame, read_greeting, room_wanted,
@@ -170,18 +170,19 @@ pub(super) async fn connect(
         Some(ip) => vec![SocketAddr::new(ip, hp.port)],
         None => {
             let found = resolve(addr, (hp.host, hp.port));
-            deadline
-                .wait(addr, "have its name resolved", false, found)
-                .await??
+            timeout_at(deadline.at, found).await.map_err(|_| {
+                let why = format!("the resolver did not answer within {:?}", deadline.limit);
+                unresolved(addr, why, true)
+            })??
         }
     };
-    let mut last = unresolved(addr, "the name has no address".to_owned());
+    let mut last = unresolved(addr, "the name has no address".to_owned(), false);
     for (i, at) in found.iter().enumerate() {
         let made = deadline
             .share(found.len() - i)
             .wait(addr, "take the connection", false, TcpStream::connect(at))
             .await;
-        last = match made {
+        let failed = match made {
             Ok(Ok(s)) => {
                 let Some(s) = Socket::new(s, security.brake()) else {
                     return Err(NetError::NotAsked {
@@ -197,15 +198,36 @@ pub(super) async fn connect(
             Ok(Err(e)) => connect_error(addr, &e),
             Err(e) => e,
         };
+        // A host with one version of IP has no way to the name's addresses of the other one.
+        if i == 0 || failed.presence() != Presence::Unlooked {
+            last = failed;
+        }
     }
     Err(last)
 }
 
-fn unresolved(addr: &str, why: String) -> NetError {
+fn unresolved(addr: &str, why: String, here: bool) -> NetError {
     NetError::Resolve {
         addr: addr.to_owned(),
         why,
+        here,
     }
+}
+
+/// Whether it is this host's resolver that failed, as it is not there yet or cannot ask: that a name does not exist is
+/// an answer. Of the system's function only its words come here.
+fn is_resolvers_fault(e: &io::Error) -> bool {
+    let text = e.to_string();
+    let faults = [
+        "Temporary failure in name resolution",
+        "Non-recoverable failure in name resolution",
+        "Memory allocation failure",
+        // Of musl.
+        "Try again",
+        "Non-recoverable error",
+        "Out of memory",
+    ];
+    e.raw_os_error().is_some() || faults.iter().any(|fault| text.ends_with(fault))
 }
 
 /// The addresses of a host name.
@@ -221,7 +243,7 @@ async fn resolve(addr: &str, name: (String, u16)) -> Result<Vec<SocketAddr>, Net
         name.to_socket_addrs().map(Iterator::collect)
     });
     match looking.map_err(|e| not_asked(no_thread(&e)))?.await {
-        Ok(found) => found.map_err(|e| unresolved(addr, e.to_string())),
+        Ok(found) => found.map_err(|e| unresolved(addr, e.to_string(), is_resolvers_fault(&e))),
         Err(_) => Err(not_asked("looking for its name failed".to_owned())),
     }
 }
@@ -237,9 +259,16 @@ fn connect_error(addr: &str, e: &io::Error) -> NetError {
             addr,
             why: e.to_string(),
         },
-        _ => NetError::Unreachable {
+        (kind, _) => NetError::Unreachable {
             addr,
             why: e.to_string(),
+            // That a host does not answer is said by another word, also by this host.
+            here: matches!(
+                kind,
+                io::ErrorKind::NetworkUnreachable
+                    | io::ErrorKind::NetworkDown
+                    | io::ErrorKind::AddrNotAvailable
+            ),
         },
     }
 }
@@ -468,5 +497,40 @@ pub(super) async fn read_message<R: AsyncRead + Unpin>(
         if last {
             return Ok(Some(all.freeze()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_does_not_exist_is_told_from_a_resolver_that_cannot_say() {
+        let by = |detail: &str| {
+            let words = format!("failed to lookup address information: {detail}");
+            is_resolvers_fault(&io::Error::other(words))
+        };
+        assert!(by("Temporary failure in name resolution"));
+        assert!(by("Non-recoverable failure in name resolution"));
+        assert!(is_resolvers_fault(&io::Error::from_raw_os_error(24)));
+        assert!(!by("Name or service not known"));
+        assert!(!by("No address associated with hostname"));
+        assert!(!by("Name does not resolve"), "of musl");
+    }
+
+    #[test]
+    fn no_way_from_this_host_is_told_from_nobody_there() {
+        use io::ErrorKind::{
+            AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkDown, NetworkUnreachable,
+        };
+        let of = |kind| connect_error("db2:4567", &io::Error::from(kind)).presence();
+        for kind in [NetworkUnreachable, NetworkDown, AddrNotAvailable] {
+            assert_eq!(of(kind), Presence::Unlooked, "{kind}");
+        }
+        for kind in [ConnectionRefused, HostUnreachable] {
+            assert_eq!(of(kind), Presence::Nobody, "{kind}");
+        }
+        let gone = unresolved("db2:4567", "Name or service not known".into(), false);
+        assert_eq!(gone.presence(), Presence::Nobody);
     }
 }
