@@ -30,7 +30,7 @@ pub fn gone(status: &OrderStatus, raft_id: RaftId) -> Answer {
     Answer::Ok
 }
 
-/// Who says that a log is gone, and is not of its cluster as that is now.
+/// Who says whether a log is gone, and is not of its cluster as that is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Apart {
     /// Of this other history.
@@ -44,14 +44,16 @@ pub enum Apart {
 /// A leader of another history knows no agreement of these members: it names the
 /// log nowhere and would say that it is gone, whatever that holds. So a yes counts
 /// only from who says that it is of the same history. One of another `incarnation`
-/// than the log's knows nothing of what the members agreed since they parted.
+/// than the log's knows nothing of what the members agreed since they parted; and
+/// if it still names the log, nothing of it ever comes there.
 pub fn heard(
     raft_id: RaftId,
     (history, incarnation): (Uuid, u32),
     mut ask: impl FnMut(&Request) -> Option<Answer>,
 ) -> Result<Option<Answer>, Apart> {
     let answer = ask(&Request::Gone { raft_id });
-    if answer != Some(Answer::Ok) {
+    let counts = matches!(answer, Some(Answer::Refused(_)));
+    if answer != Some(Answer::Ok) && !counts {
         return Ok(answer);
     }
     match ask(&Request::Probe) {
@@ -62,6 +64,8 @@ pub fn heard(
             Err(Apart::Incarnation)
         }
         Some(Answer::Info { .. }) => Ok(answer),
+        // No log is given up for that.
+        _ if counts => Ok(answer),
         _ => Ok(None),
     }
 }
@@ -162,7 +166,12 @@ mod tests {
             "it does not say of which"
         );
         let member = Answer::Refused("still a member".into());
-        assert_eq!(hears(member.clone(), None), Ok(Some(member)));
+        assert_eq!(hears(member.clone(), None), Ok(Some(member.clone())));
+        let said = Ok(Some(member.clone()));
+        assert_eq!(hears(member.clone(), Some(OURS)), said);
+        // It was forced on, and has not dropped the others yet.
+        let apart = hears_in(1, member, Some(OURS));
+        assert_eq!(apart, Err(Apart::Incarnation));
     }
 
     /// 3 is left out of the newest agreement, which the others may not have yet.

@@ -295,7 +295,7 @@ impl Node {
         if search.resume
             && !compared.differs()
             && let Some(found) =
-                self.own_log_first(search.name, addr, theirs, position, search.settings)?
+                self.own_log_first(search.name, addr, term, theirs, position, search.settings)?
         {
             return Ok(Weighed::Found(Box::new(found)));
         }

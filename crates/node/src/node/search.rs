@@ -344,13 +344,15 @@ impl Node {
     /// two copies of that: who erased it would bring the cluster one death
     /// nearer to losing it. One without a vote may be about to get it, whatever
     /// this node has heard of that. Once the members have gone on without it,
-    /// nothing rests on it any more. No answer means that it stays: an evicted
+    /// nothing rests on it any more. So it is where that leader, in `term`, is of another incarnation, whomever it
+    /// has not dropped yet: its frames would not be heard here. No answer means that it stays: an evicted
     /// node notices that later. One that is damaged, or of another history than
     /// `theirs`, does not count here; the caller finds out.
     pub(super) fn own_log_first(
         &self,
         name: &str,
         addr: &str,
+        term: u64,
         theirs: Option<Uuid>,
         position: Position,
         settings: &Settings,
@@ -370,6 +372,10 @@ impl Node {
         let Some(log) = self.look_into_log(settings)? else {
             return Ok(None);
         };
+        // One that was begun for that incarnation may have no entry of it yet.
+        if log.end.voted.incarnation() != incarnation(term) {
+            return Ok(None);
+        }
         let gone = Request::Gone { raft_id: log.id };
         let counts = log_counts([addr.to_owned()], "", |addr| {
             self.ask(name, addr, &gone).ok()

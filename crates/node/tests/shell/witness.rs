@@ -499,6 +499,52 @@ fn the_last_log_goes_on_if_an_operator_says_so() {
     });
 }
 
+/// It dies before it has dropped whom it went on without, and counts that log when it is back: the last one with data
+/// is not evicted.
+#[test]
+fn the_last_log_is_not_waited_for_where_it_was_forced_on_and_died_at_once() {
+    run(1, QUICK, LIMIT, |world| {
+        world.join_witness(W);
+        world.voters(2);
+        let one = world.db(1);
+        for n in 1..=5 {
+            assert!(one.set(row(n), 7).is_committed());
+        }
+        world.settle();
+        world.crash(1);
+        world.crash_witness(W);
+        let witness = world.open_witness(W, false);
+        let slow = world.copy_log(W);
+        slow.slow_down(Duration::from_millis(200));
+        world.put_log(W, slow);
+        witness.force_primary();
+        let log = std::thread::scope(|scope| {
+            scope.spawn(|| witness.connect("toys", &World::url(), "", false));
+            let mut log = None;
+            while log.is_none() {
+                std::thread::sleep(Duration::from_millis(1));
+                log = witness.is_primary().then(|| world.copy_log(W));
+            }
+            world.crash_witness(W);
+            log.expect("it was primary")
+        });
+        let witness = world.open_witness(W, false);
+        world.put_log(W, log);
+        witness
+            .connect("toys", &World::url(), "", false)
+            .expect("it votes alone");
+        world.until("it is primary", || witness.is_primary());
+        let again = world.open_again(1);
+        again
+            .connect(&World::url(), false)
+            .expect("the witness leads");
+        world.synced(&again);
+        assert!(!world.report.said("and counts this node's own log"));
+        assert_eq!(again.read(row(5)), 7);
+        assert!(again.set(row(6), 1).is_committed());
+    });
+}
+
 /// A data node is forced on out of its reach, and lacks what was acknowledged with it.
 #[test]
 fn its_log_is_kept_where_one_that_lacks_some_of_it_was_forced_on() {
