@@ -353,6 +353,7 @@ impl Net {
                     return Err(NetError::Unreachable {
                         addr,
                         why: "the simulated network is cut".to_owned(),
+                        here: false,
                     });
                 }
                 if s.ports.get(to).is_none_or(|p| p.is_none()) {
