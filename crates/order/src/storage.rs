@@ -123,7 +123,15 @@ pub fn inspect(store: &Arc<dyn LogStore>) -> Result<Option<Inspected>, OrderErro
         return Ok(None);
     };
     let Some(index) = newest_checkpoint(store)? else {
-        return Ok(None);
+        // One is stored before it says whose log it is, and purging leaves one.
+        return match meta.durable {
+            true => Err(OrderError::Damaged(
+                "it has no checkpoint: whoever copied or removed files there left out those that a log begins with \
+                 (dromon-ckpt-*)."
+                    .to_owned(),
+            )),
+            false => Ok(None),
+        };
     };
     let checkpoint = load_checkpoint(store, index)?;
     if meta.durable {

@@ -299,6 +299,25 @@ impl Node {
                 }
             }
         }
+        let log_start = checkpoint.log_id.2;
+        let format = ClusterState::other_format(&checkpoint.node);
+        let read = from_parts(checkpoint);
+        // Its log is not gone on with: what only it has would be cut off, and nothing would tell later what the
+        // database has beyond the cluster's.
+        if need == Need::Copy
+            && !compared.differs()
+            && let Some((_, state)) = &read
+        {
+            let asked = leader.asked;
+            match self.last_before(search.name, addr, asked, search.log, state) {
+                Ok(None) => {}
+                Ok(Some(last)) => {
+                    let position = asked.seqno;
+                    return Err(ConnectError::Ahead { position, last });
+                }
+                Err(why) => return Ok(Weighed::Not(why)),
+            }
+        }
         // A log that is no copy of theirs does not count there.
         if search.resume
             && !compared.differs()
@@ -307,9 +326,7 @@ impl Node {
         {
             return Ok(Weighed::Found(Box::new(found)));
         }
-        let log_start = checkpoint.log_id.2;
-        let format = ClusterState::other_format(&checkpoint.node);
-        let Some((checkpoint, state)) = from_parts(checkpoint) else {
+        let Some((checkpoint, state)) = read else {
             return Ok(match format {
                 Some(theirs) => Weighed::Never(ConnectError::LedByOtherBuild {
                     addr: addr.to_owned(),
@@ -319,17 +336,6 @@ impl Node {
                 None => Weighed::Not("its checkpoint cannot be read by this version".into()),
             });
         };
-        if need == Need::Copy && !compared.differs() {
-            let asked = leader.asked;
-            match self.last_before(search.name, addr, asked, search.log, &state) {
-                Ok(None) => {}
-                Ok(Some(last)) => {
-                    let position = asked.seqno;
-                    return Err(ConnectError::Ahead { position, last });
-                }
-                Err(why) => return Ok(Weighed::Not(why)),
-            }
-        }
         if need == Need::Log && !self.is_witness() {
             let ours = self.need_with_streams(need, position, &state);
             let ours = self.need_with_marks(ours, position, search.log, term);

@@ -254,6 +254,68 @@ fn who_is_ahead_is_refused_before_it_gives_anything_up() {
     });
 }
 
+/// Two of three were put back to an earlier moment, with their logs, and are there first: the third has what they
+/// gave up. Its log must tell so, also when they have got further than it.
+#[test]
+fn who_is_ahead_of_members_that_were_put_back_keeps_its_log() {
+    run(3, PATIENT, LIMIT, |world| {
+        assert!(world.db(3).set(row(0), 1).is_committed());
+        world.settle();
+        let images = [1, 2].map(|n| {
+            world.crash(n);
+            let image = (world.crashed_disk(n), world.copy_log(n));
+            let again = world.open_again(n);
+            again
+                .connect(&World::url(), false)
+                .expect("the others are there");
+            world.synced(&again);
+            image
+        });
+        for n in 10..20 {
+            assert!(world.db(3).set(row(n), 7).is_committed());
+        }
+        world.settle();
+        let ahead = world.db(3).position().seqno;
+        for n in [1, 2, 3] {
+            world.crash(n);
+        }
+        let mut images = images.into_iter();
+        let starts = [1, 2].map(|n| {
+            let (disk, log) = images.next().expect("one of each");
+            let position = disk.position;
+            world.put_log(n, log);
+            let db = world.open(n, disk, position);
+            std::thread::spawn(move || db.connect(&World::url(), false))
+        });
+        for start in starts {
+            start
+                .join()
+                .expect("no panic")
+                .expect("they are a majority");
+        }
+        let one = world.db(1);
+        world.synced(&one);
+        world.synced(&world.db(2));
+        assert!(one.set(row(10), 2).is_committed());
+        assert!(one.position().seqno < ahead);
+        let three = world.open_again(3);
+        let why = three
+            .connect(&World::url(), false)
+            .expect_err("it is ahead");
+        assert!(why.contains("but the cluster's log ends at"), "{why}");
+        for n in 20..40 {
+            assert!(one.set(row(n), 3).is_committed());
+        }
+        assert!(one.position().seqno > ahead);
+        let three = world.open_again(3);
+        three.connect(&World::url(), false).expect("they are there");
+        world.synced(&three);
+        assert!(world.report.said(UNLIKE), "its log was there to tell");
+        assert_eq!((three.read(row(10)), three.read(row(11))), (2, 0));
+        world.settle();
+    });
+}
+
 /// The leader's log has what the node has; it is only not delivered there yet.
 #[test]
 fn who_seems_ahead_of_a_slow_leader_waits_and_comes_by_the_log() {

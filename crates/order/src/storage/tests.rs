@@ -82,6 +82,30 @@ fn a_damaged_checkpoint_is_damage() {
     );
 }
 
+/// It is no log that never was: what it holds may be the only copy of it.
+#[test]
+fn a_log_without_its_checkpoints_is_damaged() {
+    for durable in [true, false] {
+        let store: Arc<dyn LogStore> = Arc::new(crate::memlog::MemLog::new());
+        assert!(matches!(inspect(&store), Ok(None)), "nothing was begun");
+        let start = Start::Bootstrap {
+            genesis: Bytes::from_static(b"g"),
+            after: None,
+        };
+        let observer: Observer = Box::new(|_| {});
+        let ids = (7, durable);
+        let begun = Storage::open(store.clone(), &start, ids, "a:1", 1 << 20, observer);
+        assert!(begun.is_ok());
+        wait_for(&store, WriteOp::DropCheckpointsBefore(u64::MAX)).expect("removed");
+        let found = inspect(&store).map(|found| found.is_some());
+        match durable {
+            true => assert!(matches!(found, Err(OrderError::Damaged(_))), "{found:?}"),
+            // None of these is gone on with.
+            false => assert!(matches!(found, Ok(false)), "{found:?}"),
+        }
+    }
+}
+
 /// The checkpoint was saved behind it, so it had been stored; the disk lost it, or whoever
 /// copied the files.
 #[test]
