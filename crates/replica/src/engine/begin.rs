@@ -515,9 +515,10 @@ impl Crew<'_> {
             let pull = move || guarded(shared, "follows the source", || puller.run());
             failed = failed.or(spawn(scope, "pull", pull));
             let watcher = threads.watcher;
+            let ours = (self.channel, epoch);
             let watch = move || {
                 guarded(shared, "watches", || {
-                    monitor::run(watcher, shared, settings, progress, log);
+                    monitor::run(watcher, ours, shared, settings, progress, log);
                 });
             };
             failed = failed.or(spawn(scope, "watch", watch));

@@ -14,11 +14,12 @@ use super::naming::Name;
 use super::pace::Pace;
 use super::shared::{Conflict, Sample, Stalls, Waits};
 use super::texts::plain;
-use super::{Counters, End, Settings, Shared, Status};
+use super::{ANOTHER, Counters, End, Settings, Shared, Status};
 use crate::client::{Client, Cut};
 use crate::schedule::State;
 use crate::source::{Link, Told};
 use crate::staleness::Staleness;
+use crate::target::Channel;
 use crate::tune::Knob;
 use crate::unit::{Alone, Unit};
 use crate::unit_size::FIRST;
@@ -29,7 +30,7 @@ const TICK: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_millis(60);
 /// The target itself answers no more often than this.
 const LOCKS_EVERY: Duration = Duration::from_millis(110);
-/// How often the target is asked whether it is there, also while nothing is to be applied.
+/// How often the target is asked whether it is there, and whose the channel is, also while nothing is to be applied.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// A target that has not answered for so long is not taken for one that is there.
 const SILENT: Duration = Duration::from_secs(10);
@@ -436,8 +437,10 @@ struct Head {
     locked: bool,
 }
 
+/// Until the session ends. `epoch`: the session's.
 pub(super) fn run(
     mut client: Client,
+    (channel, epoch): (&Channel, u64),
     shared: &Shared,
     settings: &Settings,
     progress: &Progress,
@@ -484,12 +487,20 @@ pub(super) fn run(
             let why = format!("the target cannot be asked how it is: {error}");
             return shared.end(End::again(&error, why));
         }
-        // Nobody else hears that it is gone while nothing comes: what is applied would be taken for as new as before.
+        // Nobody else hears that it is gone while nothing comes: what is applied would be taken for as new as before. Nor
+        // that another replica has begun, if that does not see these connections: over another node of a cluster.
         if alive.elapsed() > ALIVE_EVERY {
             alive = Instant::now();
-            if let Err(error) = client.query(b"DO 1") {
-                let why = format!("the target does not answer any more: {error}");
-                return shared.end(End::again(&error, why));
+            match channel.epoch(&mut client) {
+                Ok(Some(newest)) if newest != epoch => {
+                    return shared.end(End::Fatal(ANOTHER.into()));
+                }
+                // Without its row it ends when something comes.
+                Ok(_) => {}
+                Err(error) => {
+                    let why = format!("the target does not answer any more: {error}");
+                    return shared.end(End::again(&error, why));
+                }
             }
         }
         let may_wait = matches!(sample, Sample::Unit(State::Running, _) | Sample::Alone(_));

@@ -1,0 +1,113 @@
+//! Sessions beside others: what came back, and who has begun, or gone.
+
+use super::*;
+
+/// Its number alone does not say that the target wrote it: another server may have that, or the target is an older copy.
+#[test]
+fn what_came_back_and_what_did_not() {
+    let there = Some("0-1-8,0-2-99");
+    for (log_bin, before, later, refused) in [
+        ("1", there, there, None),
+        // Written since.
+        ("1", Some("0-1-4"), there, None),
+        // It writes, but not that: told, and passed over.
+        ("1", Some("0-1-6"), Some("0-1-6,0-2-99,1-1-99"), None),
+        ("1", Some(""), Some(""), Some("0-1-5 comes next")),
+        ("0", None, None, Some("writes no binlog")),
+    ] {
+        // A relay has a number of its own.
+        let packets = several();
+        let source = Fake::new(move |text| match text {
+            _ if text.contains("@@GLOBAL.server_id") => {
+                let cells = ["9", "10.11.18-MariaDB-log"];
+                Some(Reply::Row(cells.map(str::to_owned).to_vec()))
+            }
+            "dump" => Some(Reply::Events(packets.clone())),
+            _ if text.starts_with("SET ") => None,
+            _ => Some(Reply::Nothing),
+        });
+        let asked = AtomicUsize::new(0);
+        let target = Fake::new(move |text| match text {
+            "SELECT @@log_bin" => Some(cell(log_bin)),
+            "SELECT @@server_id" => Some(cell("1")),
+            // Two times before anything comes.
+            "SELECT @@gtid_binlog_state" => {
+                let state = match asked.fetch_add(1, Ordering::Relaxed) {
+                    0 | 1 => before,
+                    _ => later,
+                };
+                Some(state.map_or(Reply::Nothing, cell))
+            }
+            text => serves(text),
+        });
+        let mut settings = settings(&target, &[]);
+        settings.source.address = source.account().address;
+        let running = Running::of(settings);
+        let end = match refused {
+            Some(_) => running.end(),
+            None => {
+                running.until(|| target.said().iter().any(|text| text.contains("'0-1-8'")));
+                running.told_to_end()
+            }
+        };
+        match (&end, refused) {
+            (End::Told, None) => {}
+            (End::Fatal(why), Some(says)) if why.contains(says) => {}
+            _ => panic!("{before:?}, {later:?}: {end:?}"),
+        }
+        let said = target.said();
+        assert!(
+            !said
+                .iter()
+                .any(|text| text.starts_with("CREATE DATABASE a"))
+        );
+    }
+}
+
+/// Nothing comes, and the target ends, or another one takes its place: nobody may take what is there for as new as before.
+#[test]
+fn a_target_that_goes_while_nothing_comes() {
+    let source = sends(vec![started(0)]);
+    let gone = Arc::new(AtomicBool::new(false));
+    let is_gone = Arc::clone(&gone);
+    let target = Fake::new(move |text| match is_gone.load(Ordering::Acquire) {
+        // The connection ends.
+        true => Some(Reply::Events(Vec::new())),
+        false => serves(text),
+    });
+    let mut settings = settings(&target, &[]);
+    settings.source.address = source.account().address;
+    let running = Running::of(settings);
+    running.until(|| {
+        source
+            .said()
+            .iter()
+            .any(|text| text.contains("slave_connect_state"))
+    });
+    gone.store(true, Ordering::Release);
+    let end = running.end();
+    assert!(matches!(end, End::Again(_)), "{end:?}");
+}
+
+/// Of two with one channel the older one ends, also if nothing is to be applied, and neither sees the other's connections.
+#[test]
+fn another_one_while_nothing_comes() {
+    let source = sends(vec![started(0)]);
+    let begun = Arc::new(AtomicBool::new(false));
+    let has_begun = Arc::clone(&begun);
+    let target = Fake::new(move |text| match text {
+        _ if text.starts_with("SELECT epoch FROM") && has_begun.load(Ordering::Acquire) => {
+            Some(cell("4"))
+        }
+        text => serves(text),
+    });
+    let mut settings = settings(&target, &[]);
+    settings.source.address = source.account().address;
+    let running = Running::of(settings);
+    running.until(|| {
+        let follows = |text: &String| text.contains("slave_connect_state");
+        source.said().iter().any(follows)
+    });
+    begun.store(true, Ordering::Release);
+    assert_eq!(running.end(), End::Fatal(crate::engine::ANOTHER.into()));
+}
