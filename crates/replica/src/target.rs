@@ -179,6 +179,15 @@ impl Stand {
     }
 }
 
+/// Where a channel begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'s> {
+    /// Behind this, if it has no row.
+    pub at: &'s Position,
+    /// It had none a moment ago: one may be made.
+    pub is_new: bool,
+}
+
 /// Why a position cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StandError {
@@ -199,6 +208,11 @@ pub enum StandError {
         /// As it stands there.
         there: String,
     },
+    /// The channel's row was there a moment ago.
+    #[error(
+        "another replica has just taken back the row of this channel, which it had not begun with"
+    )]
+    TakenBack,
 }
 
 /// Most connections of a kind that a session has.
@@ -343,14 +357,14 @@ impl Channel {
     ///
     /// Commits change these rows. So replicas of the target need them, too, if these commits are in its
     /// binlog: `logged`, and they come by the binlog as well. Nothing else of this replica's affairs
-    /// does.
+    /// does. Gives whether it has rows for commits that are not one after the other.
     fn prepare(
         &self,
         client: &mut Client,
         order: Order,
-        start: &Position,
+        start: Start<'_>,
         logged: bool,
-    ) -> Result<bool, ClientError> {
+    ) -> Result<bool, StandError> {
         let tables = client.rows(COLUMNS)?;
         let has = |table: &str| {
             let named =
@@ -370,6 +384,11 @@ impl Channel {
         if has_row && (has_slots || !slots) {
             return Ok(slots);
         }
+        let Start { at, is_new } = start;
+        // In tables from before there was this column it is looked for later.
+        if has("position") && !has_row && !is_new {
+            return Err(StandError::TakenBack);
+        }
         if logged {
             // A binlog of statements refuses rows where READ COMMITTED is the target's level.
             client.query(b"SET SESSION sql_log_bin=1, binlog_format=ROW")?;
@@ -380,7 +399,7 @@ impl Channel {
         client.query(b"ALTER TABLE dromon_replica.position ADD COLUMN IF NOT EXISTS ahead MEDIUMTEXT NULL AFTER gtid_pos")?;
         let name = String::from_utf8_lossy(&self.quoted);
         let insert = format!(
-            "INSERT INTO dromon_replica.position (channel, epoch, gtid_pos) VALUES ({name}, 0, '{start}') {IF_NOT_THERE}"
+            "INSERT INTO dromon_replica.position (channel, epoch, gtid_pos) VALUES ({name}, 0, '{at}') {IF_NOT_THERE}"
         );
         client.query(insert.as_bytes())?;
         if slots {
@@ -401,13 +420,12 @@ impl Channel {
     }
 
     /// Begins a new epoch: waits for commits of an older one that are under way, and no other can
-    /// follow. `start`: where a channel begins that is not there yet. `logged`: its commits are in the
-    /// target's binlog; this session's statements are not.
+    /// follow. `logged`: its commits are in the target's binlog; this session's statements are not.
     pub fn begin(
         &self,
         client: &mut Client,
         order: Order,
-        start: &Position,
+        start: Start<'_>,
         logged: bool,
     ) -> Result<Stand, StandError> {
         let text = |row: &Row, n: usize| {
@@ -418,13 +436,16 @@ impl Channel {
         let odd = |what: &str| StandError::Odd(format!("{what} of {}", self.name));
         let slots = self.prepare(client, order, start, logged)?;
         client.query(b"BEGIN")?;
-        client.query(
-            format!(
-                "INSERT INTO dromon_replica.position (channel, epoch, gtid_pos) VALUES ({name}, 1, '{start}') \
-                 ON DUPLICATE KEY UPDATE epoch = epoch + 1"
-            )
-            .as_bytes(),
-        )?;
+        // Another process may just have taken back what it had made. A row that is made here would not be in the binlog,
+        // and what else counts for a new channel was not looked at: the next session does both.
+        let raises = format!(
+            "UPDATE dromon_replica.position SET epoch = epoch + 1 WHERE {}",
+            self.row()
+        );
+        if client.query(raises.as_bytes())? == [Answer::Done(0)] {
+            client.query(b"ROLLBACK")?;
+            return Err(StandError::TakenBack);
+        }
         let rows = client.rows(&format!(
             "SELECT epoch, gtid_pos, doing, doing_text, doing_connection, doing_binlog, ahead, channel FROM dromon_replica.position \
              WHERE {} FOR UPDATE",

@@ -23,7 +23,7 @@ use crate::beside::Beside;
 use crate::catalog::Known;
 use crate::client::{Client, ClientError};
 use crate::source::{Link, Puller};
-use crate::target::{Channel, ONCE, Place, ROWS, Stand, StandError, has_data};
+use crate::target::{Channel, ONCE, Place, ROWS, Stand, StandError, Start, has_data};
 use crate::unit_size;
 
 /// Transactions in the channel between puller and planner.
@@ -65,6 +65,8 @@ pub fn session(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> End 
     progress.detach();
     match ended {
         Ok(end) | Err(NotBegun::Over(end)) => end,
+        // Whoever begins now looks at all of it anew.
+        Err(NotBegun::Target(error @ StandError::TakenBack)) => End::Again(error.to_string()),
         Err(NotBegun::Target(StandError::Client(error))) => unusable(error),
         Err(NotBegun::Target(error)) => End::Fatal(format!("The target cannot be used: {error}.")),
     }
@@ -208,7 +210,11 @@ fn take_over(
     }
     // Whether the next epoch is this one's nobody knows if the answer is lost.
     *own() = None;
-    let stand = channel.begin(control, settings.order, &settings.start, logged)?;
+    let start = Start {
+        at: &settings.start,
+        is_new,
+    };
+    let stand = channel.begin(control, settings.order, start, logged)?;
     *own() = Some(stand.epoch);
     if !stand.is_at(&settings.start) {
         progress.is_new.store(false, Ordering::Relaxed);

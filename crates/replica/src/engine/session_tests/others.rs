@@ -111,3 +111,28 @@ fn another_one_while_nothing_comes() {
     begun.store(true, Ordering::Release);
     assert_eq!(running.end(), End::Fatal(crate::engine::ANOTHER.into()));
 }
+
+/// Another process has made this channel, was refused, and takes its row back beside one that begins: that looks once more
+/// whether a new channel may begin so.
+#[test]
+fn a_row_that_another_one_takes_back() {
+    let gone = AtomicBool::new(false);
+    let target = Fake::new(move |text| match text {
+        "SELECT @@GLOBAL.gtid_slave_pos" => Some(cell("0-1-7")),
+        _ if text.contains("epoch = epoch + 1") => {
+            gone.store(true, Ordering::Release);
+            Some(Reply::Done(0))
+        }
+        _ if text.starts_with("SELECT epoch FROM") && gone.load(Ordering::Acquire) => {
+            Some(Reply::Nothing)
+        }
+        text => serves(text),
+    });
+    let (settings, progress) = (settings(&target, &[]), Arc::new(Progress::default()));
+    let end = session(&settings, &Log::terminal(), &progress);
+    let again = matches!(&end, End::Again(why) if why.contains("taken back the row"));
+    assert!(again, "{end:?}");
+    let end = session(&settings, &Log::terminal(), &progress);
+    let refused = matches!(&end, End::Fatal(why) if why.contains("start is empty"));
+    assert!(refused, "{end:?}");
+}
