@@ -36,6 +36,7 @@ pub mod engine;
 #[cfg(test)]
 mod fake_target;
 mod http;
+mod made;
 pub mod names;
 mod run;
 pub mod schedule;

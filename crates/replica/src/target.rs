@@ -24,6 +24,8 @@
 //!   form                      in part 0: the format description of its events
 //!   events                    its events, one behind the other
 //! ```
+//!
+//! And [`crate::made`].
 
 use std::str::FromStr;
 
@@ -32,6 +34,7 @@ use dromon_relay::wire::Row;
 
 use crate::ahead::{Ahead, SLOTS, recover};
 use crate::client::{Client, ClientError, Result as Answer};
+use crate::made::Made;
 use crate::schedule::Order;
 use crate::value::put_text;
 use crate::xa::Kept;
@@ -336,8 +339,10 @@ impl Channel {
         if logged {
             client.query(b"SET SESSION sql_log_bin=1")?;
         }
+        let mut made = Made::new(logged);
         let mut altered = both.iter().filter(|(table, _)| is_in(table));
-        let done = altered.try_for_each(|(_, text)| client.query(text.as_bytes()).map(|_| ()));
+        let done =
+            altered.try_for_each(|(_, text)| made.write(client, text.as_bytes()).map(|_| ()));
         let refused = match done {
             Err(error) if error.is_lost() => return Err(error),
             Err(error) => Some(format!(
@@ -349,6 +354,7 @@ impl Channel {
         if logged {
             client.query(b"SET SESSION sql_log_bin=0")?;
         }
+        made.keep(client)?;
         client.query(b"SET SESSION lock_wait_timeout=DEFAULT")?;
         Ok(refused)
     }
@@ -393,17 +399,18 @@ impl Channel {
             // A binlog of statements refuses rows where READ COMMITTED is the target's level.
             client.query(b"SET SESSION sql_log_bin=1, binlog_format=ROW")?;
         }
-        client.query(b"CREATE DATABASE IF NOT EXISTS dromon_replica")?;
-        client.query(TABLE.as_bytes())?;
+        let mut made = Made::new(logged);
+        made.write(client, b"CREATE DATABASE IF NOT EXISTS dromon_replica")?;
+        made.write(client, TABLE.as_bytes())?;
         // From before there was this column.
-        client.query(b"ALTER TABLE dromon_replica.position ADD COLUMN IF NOT EXISTS ahead MEDIUMTEXT NULL AFTER gtid_pos")?;
+        made.write(client, b"ALTER TABLE dromon_replica.position ADD COLUMN IF NOT EXISTS ahead MEDIUMTEXT NULL AFTER gtid_pos")?;
         let name = String::from_utf8_lossy(&self.quoted);
         let insert = format!(
             "INSERT INTO dromon_replica.position (channel, epoch, gtid_pos) VALUES ({name}, 0, '{at}') {IF_NOT_THERE}"
         );
-        client.query(insert.as_bytes())?;
+        made.write(client, insert.as_bytes())?;
         if slots {
-            client.query(SLOT_TABLE.as_bytes())?;
+            made.write(client, SLOT_TABLE.as_bytes())?;
             let empty: Vec<String> = (0..SLOTS)
                 .map(|slot| format!("({name},{slot},0,'','')"))
                 .collect();
@@ -411,11 +418,12 @@ impl Channel {
                 "INSERT INTO dromon_replica.commits (channel, slot, epoch, gtid_pos, ahead) VALUES {} {IF_NOT_THERE}",
                 empty.join(",")
             );
-            client.query(insert.as_bytes())?;
+            made.write(client, insert.as_bytes())?;
         }
         if logged {
             client.query(b"SET SESSION sql_log_bin=0")?;
         }
+        made.keep(client)?;
         Ok(slots)
     }
 
@@ -563,10 +571,13 @@ impl Channel {
         if is_gone && slots {
             client.query(format!("DELETE FROM dromon_replica.commits WHERE {row}").as_bytes())?;
         }
-        client.query(b"COMMIT")?;
+        // With it the deletes come into the binlog.
+        let mut made = Made::new(logged);
+        made.write(client, b"COMMIT")?;
         if logged {
             client.query(b"SET SESSION sql_log_bin=0")?;
         }
+        made.keep(client)?;
         Ok(is_gone)
     }
 
@@ -625,11 +636,12 @@ impl Channel {
         if logged {
             client.query(b"SET SESSION sql_log_bin=1")?;
         }
-        client.query(PREPARED_TABLE.as_bytes())?;
+        let mut made = Made::new(logged);
+        made.write(client, PREPARED_TABLE.as_bytes())?;
         if logged {
             client.query(b"SET SESSION sql_log_bin=0")?;
         }
-        Ok(())
+        made.keep(client)
     }
 
     /// What is kept of one: the format description of its events, and these.

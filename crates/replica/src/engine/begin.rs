@@ -115,8 +115,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         false => None,
     };
     let beside = Beside::ask(control)?;
-    let made = logged && progress.is_new.load(Ordering::Relaxed);
-    let facts = Facts::read(&mut server, made)?;
+    let facts = Facts::read(&mut server)?;
     let control = &mut server.control;
     let known = Known::read(control)?;
     let spelled = match cases::filter(settings, known.is_of_any_case(), progress, log) {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use dromon_binlog::Gtid;
 
 use crate::client::{Client, ClientError};
+use crate::made::{self, Numbers};
 
 /// The newest of each domain.
 type Newest = BTreeMap<u32, u64>;
@@ -17,42 +18,44 @@ pub(super) struct Own {
     pub server: u32,
     /// It writes a binlog.
     logs: bool,
-    /// When the session began, before that wrote anything.
-    before: Newest,
-    /// When what this replica needs had been made: that took numbers of the target's own.
-    made: Newest,
     now: Newest,
+    /// What replicas made there took numbers of the target's own.
+    made: Numbers,
 }
 
 impl Own {
-    /// `before`: the target's `gtid_binlog_state` before the session wrote anything. `made`: it may have written something
-    /// since that came into the target's binlog.
-    pub(super) fn read(
-        client: &mut Client,
-        server: u32,
-        before: &str,
-        made: bool,
-    ) -> Result<Own, ClientError> {
-        let before = newest(before, server);
+    pub(super) fn read(client: &mut Client, server: u32) -> Result<Own, ClientError> {
         let now = newest(&state(client)?, server);
         Ok(Own {
             server,
             logs: client.one("SELECT @@log_bin")?.as_deref() == Some("1"),
-            made: if made { now.clone() } else { before.clone() },
-            before,
+            made: made::read(client, server, &now)?,
             now,
         })
     }
 
-    /// Whether the target cannot have written anything that came back: it writes no binlog, or that had nothing of its own
-    /// when the session began.
+    /// Whether the target cannot have written anything that came back: it writes no binlog, or that has nothing of its own
+    /// but what replicas made.
     pub(super) fn wrote_nothing(&self) -> bool {
-        !self.logs || self.before.is_empty() && self.made == self.now
+        let wrote = |(domain, newest): (&u32, &u64)| {
+            let made = self.made.get(domain);
+            let before = |seqno: &u64| made.and_then(|made| made.get(seqno)).copied();
+            let all = std::iter::successors(Some(*newest), before);
+            all.last().is_some_and(|first| first > 0)
+        };
+        !self.logs || !self.now.iter().any(wrote)
+    }
+
+    /// Whether it lies where the target's newest own one was followed by what a replica made.
+    fn is_of_made(&self, gtid: Gtid) -> bool {
+        let made = self.made.get(&gtid.domain);
+        let next = made.and_then(|made| made.range(gtid.seqno..).next());
+        next.is_some_and(|(_, before)| *before < gtid.seqno)
     }
 
     fn has(&self, gtid: Gtid) -> bool {
-        let is_in = |newest: &Newest| newest.get(&gtid.domain).is_some_and(|n| *n >= gtid.seqno);
-        is_in(&self.before) || is_in(&self.now) && !is_in(&self.made)
+        let newest = self.now.get(&gtid.domain);
+        newest.is_some_and(|newest| *newest >= gtid.seqno) && !self.is_of_made(gtid)
     }
 
     /// Why a transaction of its number is not one that it wrote.
@@ -65,9 +68,10 @@ impl Own {
             return Ok(None);
         }
         // It may have been written since.
-        for (domain, seqno) in newest(&state(client)?, self.server) {
-            let known = self.now.entry(domain).or_default();
-            *known = seqno.max(*known);
+        let now = newest(&state(client)?, self.server);
+        if now != self.now {
+            self.made = made::read(client, self.server, &now)?;
+            self.now = now;
         }
         if self.has(gtid) {
             return Ok(None);
@@ -75,8 +79,9 @@ impl Own {
         let found = match self.now.get(&gtid.domain) {
             _ if !self.logs => "writes no binlog, from which others could have it".to_owned(),
             None => "has none of its own in its binlog in that domain".to_owned(),
-            Some(_) if self.made.get(&gtid.domain) >= Some(&gtid.seqno) => {
-                "did not have it in its binlog before this replica began".to_owned()
+            Some(_) if self.is_of_made(gtid) => {
+                "did not have it in its binlog before a replica made its own tables and rows there"
+                    .to_owned()
             }
             Some(seqno) => format!(
                 "has its own in its binlog up to {}-{}-{seqno}",
@@ -88,7 +93,7 @@ impl Own {
 }
 
 /// Each server's newest of each domain that the target's binlog ever had.
-pub(super) fn state(client: &mut Client) -> Result<String, ClientError> {
+fn state(client: &mut Client) -> Result<String, ClientError> {
     let state = client.one("SELECT @@gtid_binlog_state")?;
     Ok(state.unwrap_or_default())
 }
@@ -115,26 +120,42 @@ pub(super) fn not_its_own(gtid: Gtid, found: &str, channel: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
-    use crate::fake_target::{Fake, cell};
+    use crate::fake_target::{Fake, Reply, cell};
 
     #[test]
     fn what_the_target_wrote() {
-        let lacks = |before: &str, made: Option<&'static str>, now: &'static str, gtid: &str| {
-            let asked = std::sync::atomic::AtomicUsize::new(0);
+        // What a replica made took numbers that others have, of which some have come back.
+        let made: &[[&'static str; 3]] = &[
+            ["0", "8", "7"],
+            ["0", "10", "8"],
+            ["5", "1", "0"],
+            ["5", "4", "1"],
+        ];
+        let rows = |rows: &[[&str; 3]]| match rows.is_empty() {
+            true => Reply::Nothing,
+            false => Reply::Rows(
+                rows.iter()
+                    .map(|row| row.map(str::to_owned).to_vec())
+                    .collect(),
+            ),
+        };
+        let lacks = |made: &'static [[&str; 3]], state: [&'static str; 2], gtid: &str| {
+            let asked = AtomicUsize::new(0);
             let fake = Fake::new(move |text| match text {
                 "SELECT @@gtid_binlog_state" => {
-                    let first = asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
-                    Some(cell(if first { made.unwrap_or(now) } else { now }))
+                    Some(cell(state[asked.fetch_add(1, Ordering::Relaxed).min(1)]))
                 }
                 "SELECT @@log_bin" => Some(cell("1")),
-                _ => None,
+                _ => text.starts_with("SELECT domain").then(|| rows(made)),
             });
             let mut client = Client::connect(&fake.account()).expect("a target");
-            let own = Own::read(&mut client, 2, before, made.is_some());
+            let mut own = Own::read(&mut client, 2).expect("answers");
             let gtid = gtid.parse().expect("a GTID");
-            let found = own.expect("answers").lacks(&mut client, gtid);
-            found.expect("answers")
+            let found = own.lacks(&mut client, gtid).expect("answers");
+            (found.is_some(), own.wrote_nothing())
         };
         let state = "0-2-7,0-1-9,3-1-50,3-2-5";
         for (gtid, is_there) in [
@@ -146,17 +167,38 @@ mod tests {
             ("3-2-6", false),
             ("4-2-1", false),
         ] {
+            // Also what is written since.
+            for before in [state, ""] {
+                assert_eq!(
+                    lacks(&[], [before, state], gtid),
+                    (!is_there, false),
+                    "{gtid}"
+                );
+            }
+        }
+        let state = "0-2-12,5-2-4";
+        for (gtid, is_there) in [
+            ("0-2-7", true),
+            ("0-2-8", false),
+            // Another server's took that number here.
+            ("0-2-9", false),
+            ("0-2-10", false),
+            ("0-2-11", true),
+            ("5-2-3", false),
+        ] {
             assert_eq!(
-                lacks(state, None, state, gtid).is_none(),
-                is_there,
+                lacks(made, [state, state], gtid),
+                (!is_there, false),
                 "{gtid}"
             );
-            assert_eq!(lacks("", None, state, gtid).is_none(), is_there, "{gtid}");
         }
-        // What this replica made took numbers that others have.
-        for (gtid, is_there) in [("0-2-7", true), ("0-2-9", false), ("0-2-11", true)] {
-            let found = lacks("0-2-7", Some("0-2-10"), "0-2-12", gtid);
-            assert_eq!(found.is_none(), is_there, "{gtid}: {found:?}");
-        }
+        // Nothing but what replicas made, in this session or an earlier one.
+        let only: &[[&'static str; 3]] = &[["0", "3", "0"], ["0", "7", "3"]];
+        assert_eq!(
+            lacks(only, ["0-2-7,0-1-9", "0-2-7,0-1-9"], "0-2-7"),
+            (true, true)
+        );
+        assert_eq!(lacks(only, ["0-2-7", "0-2-8"], "0-2-7"), (true, false));
+        assert_eq!(lacks(&[], ["", ""], "0-2-7"), (true, true));
     }
 }

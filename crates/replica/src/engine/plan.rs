@@ -368,8 +368,14 @@ impl<'s> Planner<'s> {
     /// What the target wrote itself has gone round: it is there.
     fn came_back(&mut self, transaction: &Transaction) -> Result<Transaction, End> {
         let gtid = transaction.gtid;
-        let lacks = self.own.lacks(&mut self.control, gtid);
-        let lacks = lacks.map_err(|error| End::again(&error, error.to_string()))?;
+        // Of what is not applied nothing can be missing: as the tables and rows of a replica, which go round, too.
+        let lacks = match is_left_out(transaction, &self.settings.filter) {
+            true => None,
+            false => self
+                .own
+                .lacks(&mut self.control, gtid)
+                .map_err(|error| End::again(&error, error.to_string()))?,
+        };
         match lacks {
             Some(found) if !self.node && self.own.wrote_nothing() => {
                 let why = not_its_own(gtid, &found, &self.settings.channel);
@@ -517,6 +523,28 @@ impl<'s> Planner<'s> {
         self.shared.reading.store(false, Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// Whether nothing of a transaction would be applied, whoever wrote it. What cannot be read may be something.
+fn is_left_out(transaction: &Transaction, filter: &Filter) -> bool {
+    let format = &transaction.form.format;
+    let leaves_out = |query: &Query<'_>| {
+        let text = query.text(STATEMENT_MAX);
+        text.is_ok_and(|text| filter.wants_statement(&text, query.database) == Ok(false))
+    };
+    transaction.events().all(|event| {
+        let Ok(event) = event else { return false };
+        match event.decode(format) {
+            Ok(Payload::TableMap(map)) => !filter.wants(map.database, map.table),
+            Ok(Payload::Query(query)) => {
+                let begin = query.begin();
+                is_frame(&begin) || is_place(&begin) || leaves_out(&query)
+            }
+            Ok(Payload::LoadQuery(load)) => leaves_out(&load.query),
+            Ok(_) => true,
+            Err(_) => false,
+        }
+    })
 }
 
 /// Finds out about a transaction. Rows of tables that are left out count for nothing.

@@ -4,7 +4,7 @@ use dromon_relay::log::{Level, Log};
 use dromon_relay::wire::Row;
 
 use super::begin::NotBegun;
-use super::own::{self, Own};
+use super::own::Own;
 use super::{Progress, Settings, gtids};
 use crate::client::{Client, ClientError};
 use crate::compile::Collations;
@@ -67,8 +67,6 @@ pub(super) struct Server {
     pub gtids: bool,
     /// It does not survive a BINLOG of rows of a sequence.
     falls_by_sequences: bool,
-    /// Its `gtid_binlog_state`, before anything was written.
-    state: String,
 }
 
 impl Server {
@@ -101,7 +99,6 @@ impl Server {
             control.query(b"SET SESSION sql_log_bin=0")?;
         }
         progress.beginning(control.cut());
-        let state = own::state(&mut control)?;
         let gtids = match settings.source_gtid {
             false => false,
             true => gtids::check(&mut control, node)?.map_err(NotBegun::fatal)?,
@@ -118,7 +115,6 @@ impl Server {
             logs,
             gtids,
             falls_by_sequences: !node && falls_by_sequences(&version),
-            state,
         })
     }
 
@@ -140,8 +136,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// `made`: what this replica needs may just have been made there.
-    pub(super) fn read(server: &mut Server, made: bool) -> Result<Facts, ClientError> {
+    pub(super) fn read(server: &mut Server) -> Result<Facts, ClientError> {
         let falls = server.falls_by_sequences;
         let control = &mut server.control;
         let its_number = number(control, "SELECT @@server_id")?;
@@ -149,7 +144,7 @@ impl Facts {
         Ok(Facts {
             collations: collations(control)?.that_falls_by_sequences(falls),
             packet_max: number(control, "SELECT @@max_allowed_packet")?.unwrap_or(1 << 20),
-            own: Own::read(control, its_number, &server.state, made)?,
+            own: Own::read(control, its_number)?,
             pages: number(
                 control,
                 "SELECT @@innodb_buffer_pool_size DIV @@innodb_page_size",
@@ -298,7 +293,7 @@ mod tests {
             else {
                 panic!("it can be a target");
             };
-            let facts = Facts::read(&mut server, false).expect("answers");
+            let facts = Facts::read(&mut server).expect("answers");
             facts.collations.falls_by_sequences
         };
         assert!(found("10.11.6-MariaDB", "OFF"));

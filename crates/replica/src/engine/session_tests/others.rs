@@ -30,10 +30,10 @@ fn what_came_back_and_what_did_not() {
         let target = Fake::new(move |text| match text {
             "SELECT @@log_bin" => Some(cell(log_bin)),
             "SELECT @@server_id" => Some(cell("1")),
-            // Two times before anything comes.
+            // Once before anything comes.
             "SELECT @@gtid_binlog_state" => {
                 let state = match asked.fetch_add(1, Ordering::Relaxed) {
-                    0 | 1 => before,
+                    0 => before,
                     _ => later,
                 };
                 Some(state.map_or(Reply::Nothing, cell))
@@ -61,6 +61,62 @@ fn what_came_back_and_what_did_not() {
                 .iter()
                 .any(|text| text.starts_with("CREATE DATABASE a"))
         );
+    }
+}
+
+/// What a replica made on the target is there by numbers of the target's own. If nothing else is, the target wrote nothing,
+/// in this session or in an earlier one; and what of it goes round itself is no harm.
+#[test]
+fn what_a_replica_made_is_not_what_the_target_wrote() {
+    let own = || {
+        statement(
+            5,
+            "CREATE TABLE IF NOT EXISTS dromon_replica.position (a INT)",
+        )
+    };
+    let theirs = || statement(6, "CREATE DATABASE a");
+    for (made, packets, refused) in [
+        (true, own().to_vec(), false),
+        (true, [own(), theirs()].concat(), true),
+        // Made by an older build, which wrote nothing of it down.
+        (false, [own(), theirs()].concat(), false),
+    ] {
+        let packets = [vec![started(0)], packets].concat();
+        let source = Fake::new(move |text| match text {
+            _ if text.contains("@@GLOBAL.server_id") => {
+                let cells = ["9", "10.11.18-MariaDB-log"];
+                Some(Reply::Row(cells.map(str::to_owned).to_vec()))
+            }
+            "dump" => Some(Reply::Events(packets.clone())),
+            _ if text.starts_with("SET ") => None,
+            _ => Some(Reply::Nothing),
+        });
+        let target = Fake::new(move |text| match text {
+            "SELECT @@log_bin" | "SELECT @@server_id" => Some(cell("1")),
+            "SELECT @@gtid_binlog_state" => Some(cell("0-1-5,0-2-4")),
+            _ if text.starts_with("SELECT domain, seqno,") && made => {
+                Some(Reply::Row(["0", "5", "0"].map(String::from).to_vec()))
+            }
+            text => serves(text),
+        });
+        let mut settings = settings(&target, &[]);
+        settings.source.address = source.account().address;
+        let path = format!("dromon-made-{made}-{refused}-{}", std::process::id());
+        let path = std::env::temp_dir().join(path);
+        let _ = std::fs::remove_file(&path);
+        let running = Running::saying(settings, Log::file(&path).expect("writable"));
+        if refused {
+            let end = running.end();
+            let says = matches!(&end, End::Fatal(why) if why.contains("0-1-6 comes next, and has the target's own"));
+            assert!(says, "{end:?}");
+        } else {
+            let last = if made { "'0-1-5'" } else { "'0-1-6'" };
+            running.until(|| target.said().iter().any(|text| text.contains(last)));
+            running.told_to_end();
+        }
+        let text = std::fs::read_to_string(&path).expect("readable");
+        assert!(!text.contains("0-1-5 has the target's server_id"), "{text}");
+        std::fs::remove_file(&path).expect("there");
     }
 }
 
