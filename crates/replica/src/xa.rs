@@ -25,11 +25,15 @@ use dromon_binlog::{
     Payload, Position, XaName, cut_event, gtid_flags,
 };
 
-use crate::compile::{Filter, is_frame, is_place};
+use crate::catalog::Tables;
+use crate::compile::{Filter, Touched, is_frame, is_place, touched};
 use crate::unit::{Events, Form, Transaction};
 
 /// Of a longer one that is compressed only the beginning is shown.
 const STATEMENT_MAX: usize = 1 << 20;
+
+/// If more tables were changed, any may have been.
+const TABLES_MAX: usize = 10_000;
 
 const BOTH: u8 = gtid_flags::PREPARED_XA | gtid_flags::COMPLETED_XA;
 
@@ -203,6 +207,13 @@ impl Held {
         events.find_map(|raw| statement(raw, format.checksum(), format, filter))
     }
 
+    /// Which tables its statements read or change here; `None`: it may be any.
+    pub(crate) fn touches(&self, filter: &Filter, tables: &Tables) -> Option<Touched> {
+        let format = &self.form.format;
+        let how = (format.checksum(), format);
+        touched(self.events.iter(), how, filter, tables, true)
+    }
+
     /// Whether something of it may be there on the source when it is rolled back: of tables without
     /// transactions, or temporary ones. Rows of such are a group of their own.
     pub fn may_stay(&self) -> bool {
@@ -277,8 +288,8 @@ pub struct Taken {
     pub parts: u64,
     /// Its first phase.
     pub first: Gtid,
-    /// Whether nothing was changed between that and now, if it is known.
-    pub unchanged: Option<bool>,
+    /// How many changes came before that, if it is known: see [`Prepared::changed_since`].
+    pub changes: Option<u64>,
     /// See [`Held::may_stay`], if that is known.
     pub stays: Option<bool>,
     /// Its events, if they are here.
@@ -291,6 +302,10 @@ pub struct Prepared {
     all: BTreeMap<String, Entry>,
     /// Transactions so far that change something.
     changes: u64,
+    /// The last one of them that may have changed any table.
+    any: u64,
+    /// The last one of each table, since something was prepared.
+    by_table: BTreeMap<Vec<u8>, u64>,
     bytes: usize,
     bytes_max: usize,
 }
@@ -314,6 +329,8 @@ impl Prepared {
         Prepared {
             all: kept.into_iter().map(entry).collect(),
             changes: 0,
+            any: 0,
+            by_table: BTreeMap::new(),
             bytes: 0,
             bytes_max,
         }
@@ -329,16 +346,41 @@ impl Prepared {
         self.all.is_empty()
     }
 
-    /// A transaction changes something.
-    pub fn changed(&mut self) {
+    /// A transaction changes something: these tables, or perhaps any.
+    pub(crate) fn changed(&mut self, tables: Option<Touched>) {
         self.changes += 1;
+        if self.all.is_empty() {
+            // What is prepared later counts from there on.
+            self.by_table.clear();
+            return;
+        }
+        match tables {
+            Some(tables) if self.by_table.len() + tables.len() <= TABLES_MAX => {
+                let changes = self.changes;
+                let named = tables.into_iter().map(|table| (table, changes));
+                self.by_table.extend(named);
+            }
+            _ => {
+                self.any = self.changes;
+                self.by_table.clear();
+            }
+        }
+    }
+
+    /// Whether something was changed since there were so many changes. `tables`: that may be in these; else in any.
+    pub(crate) fn changed_since(&self, changes: u64, tables: Option<&Touched>) -> bool {
+        let Some(tables) = tables else {
+            return self.changes > changes;
+        };
+        let is_later = |table: &Vec<u8>| self.by_table.get(table).is_some_and(|n| *n > changes);
+        self.any > changes || tables.iter().any(is_later)
     }
 
     /// A transaction comes that the target has already.
     pub fn passes(&mut self, gtid: Gtid) {
         match self.all.values_mut().find(|entry| entry.first == gtid) {
             Some(entry) => entry.changes = Some(self.changes),
-            None => self.changes += 1,
+            None => self.changed(None),
         }
     }
 
@@ -365,7 +407,7 @@ impl Prepared {
         Some(Taken {
             parts: entry.parts,
             first: entry.first,
-            unchanged: entry.changes.map(|before| before == self.changes),
+            changes: entry.changes,
             stays: entry.stays,
             held: entry.held,
         })
@@ -546,7 +588,8 @@ mod tests {
         };
         let unchanged = |all: &mut Prepared, name: &str| {
             let taken = all.take(name).expect("it is kept");
-            taken.unchanged
+            let changes = taken.changes?;
+            Some(!all.changed_since(changes, None))
         };
         let mut one = all("0-1-7");
         assert_eq!(unchanged(&mut one, "old"), None);
@@ -566,8 +609,54 @@ mod tests {
         one.add("x".into(), first().gtid, held.clone(), 1);
         one.add("y".into(), first().gtid, held, 1);
         assert_eq!(unchanged(&mut one, "x"), Some(true));
-        one.changed();
+        one.changed(None);
         assert_eq!(unchanged(&mut one, "y"), Some(false));
+    }
+
+    /// What others changed meanwhile counts by tables, if both know theirs.
+    #[test]
+    fn which_tables_others_changed() {
+        let of = |names: &[&str]| -> Touched {
+            names.iter().map(|name| name.as_bytes().to_vec()).collect()
+        };
+        let held = Held::of(&first(), &Filter::default());
+        let prepared = |all: &mut Prepared, name: &str| {
+            all.add(name.into(), first().gtid, held.clone(), 1);
+        };
+        let changes = |all: &Prepared, name: &str| all.all[name].changes.expect("it came here");
+        let mut all = Prepared::new(Vec::new(), &Position::new(), 1000);
+        all.changed(Some(of(&["t"])));
+        all.changed(None);
+        prepared(&mut all, "x");
+        let x = changes(&all, "x");
+        let (t, u) = (of(&["t"]), of(&["u", "v"]));
+        assert!(!all.changed_since(x, Some(&t)) && !all.changed_since(x, None));
+        all.changed(Some(of(&["u", "w"])));
+        assert!(all.changed_since(x, None));
+        assert!(!all.changed_since(x, Some(&t)) && all.changed_since(x, Some(&u)));
+        prepared(&mut all, "y");
+        let y = changes(&all, "y");
+        assert!(!all.changed_since(y, Some(&u)) && all.changed_since(x, Some(&u)));
+        all.changed(None);
+        assert!(all.changed_since(x, Some(&t)) && all.changed_since(y, Some(&t)));
+        prepared(&mut all, "z");
+        let z = changes(&all, "z");
+        // More than is held of them.
+        for n in 0..=TABLES_MAX {
+            all.changed(Some(of(&[&n.to_string()])));
+        }
+        assert!(all.by_table.len() <= TABLES_MAX);
+        assert!(all.changed_since(z, Some(&t)));
+        // One that the target has already may be of any.
+        prepared(&mut all, "a");
+        let a = changes(&all, "a");
+        all.passes("0-1-99".parse().expect("a GTID"));
+        assert!(all.changed_since(a, Some(&t)));
+        for name in ["x", "y", "z", "a"] {
+            all.take(name).expect("it is there");
+        }
+        all.changed(Some(of(&["t"])));
+        assert!(all.by_table.is_empty());
     }
 
     #[test]

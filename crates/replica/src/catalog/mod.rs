@@ -135,6 +135,11 @@ impl Tables {
         !self.sequences.is_empty() && self.sequences.contains(&self.spelled(database, table))
     }
 
+    /// Whether there are any.
+    pub(crate) fn has_sequences(&self) -> bool {
+        !self.sequences.is_empty()
+    }
+
     /// The table that is shown as this.
     pub(crate) fn named(&self, shown: &str) -> Option<&TableInfo> {
         let mut all = self.by_name.values();

@@ -25,6 +25,7 @@ mod fold;
 mod images;
 mod invoker;
 mod load;
+mod one_table;
 mod parts;
 mod reads;
 mod rows;
@@ -43,6 +44,7 @@ use rustc_hash::FxHashSet;
 
 pub use compare::Compare;
 pub(crate) use default_database::{Asks, asks, may_name_others};
+pub(crate) use one_table::{Touched, touched};
 pub use reads::reads;
 pub use rows::compile;
 pub(crate) use rows::{binlog_statement, in_fragments, is_frame, is_place, is_savepoint};

@@ -58,7 +58,7 @@ pub(crate) fn table(name: &str) -> TableInfo {
 }
 
 /// All kinds of tables, each of an INT and a VARCHAR(9).
-fn tables() -> Tables {
+pub(crate) fn tables() -> Tables {
     let with = |name: &str, change: fn(&mut TableInfo)| {
         let mut info = table(name);
         change(&mut info);

@@ -23,7 +23,7 @@ use super::{End, HISTORY_KEYS, Settings, Shared, gtids, limits};
 use crate::ahead::Ahead;
 use crate::catalog::{Known, Tables, Touched};
 use crate::client::{Client, ClientError};
-use crate::compile::{Filter, OWN, is_frame, is_place, is_savepoint};
+use crate::compile::{Filter, OWN, is_frame, is_place, is_savepoint, touched};
 use crate::names::makes_table;
 use crate::schedule::{Facts, Order, Placer};
 use crate::source::{Came, Link};
@@ -108,7 +108,7 @@ pub(super) struct Planner<'s> {
     pub(super) control: Client,
     collector: Collector,
     placer: Placer,
-    tables: Arc<Tables>,
+    pub(super) tables: Arc<Tables>,
     known: Known,
     position: Position,
     /// What the target has of what follows the position.
@@ -328,7 +328,11 @@ impl<'s> Planner<'s> {
         .map_err(|error| End::Fatal(format!("{} cannot be read: {error}.", transaction.gtid)))?;
         // What came back was done by others meanwhile.
         if gtid.server == self.own.server || transaction.events.len() > 1 && found.changes {
-            self.xa.changed();
+            let tables = match gtid.server == self.own.server || found.schema.is_some() {
+                true => None,
+                false => self.touches_of(&transaction),
+            };
+            self.xa.changed(tables);
         }
         let id = transaction.group.commit_id;
         let group = id.map(|id| (transaction.gtid.domain, id));
@@ -363,6 +367,21 @@ impl<'s> Planner<'s> {
             });
         }
         Ok(())
+    }
+
+    /// Whether the tables are as they were read.
+    pub(super) fn knows_tables(&self) -> bool {
+        self.stale.is_none()
+    }
+
+    /// Which tables a transaction changes; `None`: it may be any, or nobody asks.
+    fn touches_of(&self, transaction: &Transaction) -> Option<crate::compile::Touched> {
+        if self.xa.len() == 0 || !self.knows_tables() {
+            return None;
+        }
+        let how = (transaction.checksum(), &transaction.form.format);
+        let filter = &self.settings.filter;
+        touched(transaction.events.iter(), how, filter, &self.tables, false)
     }
 
     /// What the target wrote itself has gone round: it is there.

@@ -14,6 +14,7 @@ use crate::fake_target::{Fake, Reply, cell, settings};
 use crate::source::tests::{event, gtid, started};
 
 mod others;
+mod xa;
 
 /// Nothing takes so long.
 const LONG: Duration = Duration::from_secs(60);

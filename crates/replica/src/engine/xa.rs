@@ -8,6 +8,7 @@ use dromon_relay::log::Level;
 use super::begin::unusable;
 use super::plan::Planner;
 use super::{End, Settings, texts};
+use crate::compile::Touched;
 use crate::unit::{Own, Transaction};
 use crate::xa::{Held, Kept, Phase, Prepared, Taken, phase, without_rows};
 
@@ -49,9 +50,9 @@ impl Phases {
         self.prepared.len()
     }
 
-    /// A transaction is planned that changes something.
-    pub(super) fn changed(&mut self) {
-        self.prepared.changed();
+    /// A transaction is planned that changes something: these tables, or perhaps any.
+    pub(super) fn changed(&mut self, tables: Option<Touched>) {
+        self.prepared.changed(tables);
     }
 
     /// One comes that the target has already.
@@ -87,7 +88,7 @@ impl Planner<'_> {
         if held.has_statements() && !std::mem::replace(&mut self.xa.warned, true) {
             let text = format!(
                 "The source logged statements of the XA transaction {name} ({}), as it does with binlog_format MIXED or STATEMENT. If others \
-                 commit before it does, it ends this replica: what it did cannot be told then. Let clients of XA have binlog_format=ROW.",
+                 commit before it does, and that may be about the same tables, it ends this replica: what it did cannot be told then. Let clients of XA have binlog_format=ROW.",
                 transaction.gtid
             );
             self.log.say(Level::Warning, &text);
@@ -137,7 +138,7 @@ impl Planner<'_> {
         let Taken {
             parts,
             first,
-            unchanged,
+            changes,
             stays,
             held,
         } = taken;
@@ -146,6 +147,16 @@ impl Planner<'_> {
             _ if !commits && stays == Some(false) => None,
             Some(held) => Some(held),
             None => Some(self.kept(name)?),
+        };
+        let runs = commits && held.as_ref().is_some_and(Held::has_statements);
+        // Of what ran between, and of its statements, the tables count if they are known for certain.
+        let unchanged = match (&held, changes) {
+            (Some(held), Some(changes)) if runs => {
+                let since = |tables| self.xa.prepared.changed_since(changes, tables);
+                let tables = since(None).then(|| self.touches(held));
+                Some(!since(tables.as_ref().and_then(Option::as_ref)))
+            }
+            _ => None,
         };
         let by_hand = |why: String| {
             let begin = held
@@ -159,15 +170,15 @@ impl Planner<'_> {
                  dromon_replica.position behind {gtid}. So that it does not come to this, let clients of XA have binlog_format=ROW on the source."
             ))
         };
-        if commits && held.as_ref().is_some_and(Held::has_statements) && unchanged != Some(true) {
+        if runs && unchanged != Some(true) {
             let others = match unchanged {
                 Some(_) => "others committed",
                 None => "others may have committed",
             };
             return Err(by_hand(format!(
                 "The source committed the XA transaction {name} ({gtid}), of which it logged statements, and {others} since its XA PREPARE \
-                 ({first}): what its statements read, or did not find, was not locked there any more. Behind these others they may change \
-                 other rows here than they did there, so they are not run."
+                 ({first}): what its statements read, or did not find, was not locked there any more. Behind these others, which may \
+                 be about the same tables, they may change other rows here than they did there, so they are not run."
             )));
         }
         if !commits && held.as_ref().is_some_and(Held::may_stay) {
@@ -189,6 +200,14 @@ impl Planner<'_> {
             own: Some(own),
             ..decided
         })
+    }
+
+    /// Which tables its statements read or change; `None`: it may be any.
+    fn touches(&self, held: &Held) -> Option<Touched> {
+        match self.knows_tables() {
+            true => held.touches(&self.settings.filter, &self.tables),
+            false => None,
+        }
     }
 
     /// What the target has of one.
