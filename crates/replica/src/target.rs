@@ -603,9 +603,10 @@ impl Channel {
             stand.epoch,
             self.row()
         );
-        client.query(text.as_bytes())?;
+        let mut made = Made::new(other.is_none());
+        made.write(client, text.as_bytes())?;
         client.query(b"SET SESSION sql_log_bin=0, server_id=DEFAULT")?;
-        Ok(())
+        made.keep(client)
     }
 
     /// XA transactions that are prepared and not decided.

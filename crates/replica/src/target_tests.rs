@@ -462,9 +462,20 @@ fn what_is_made_by_numbers_of_the_target() {
     channel
         .forget(&mut client, 3, &Position::new(), true)
         .expect("gone");
+    // By another server's number nothing is taken.
+    for position in ["", "0-1-4"] {
+        let stand = Stand {
+            epoch: 3,
+            position: position.parse().expect("a position"),
+            ahead: Ahead::default(),
+            doing: None,
+            slots: true,
+        };
+        channel.tell_replicas(&mut client, &stand).expect("told");
+    }
     let all = fake.said();
     let kept = all
         .iter()
         .filter(|text| text.starts_with("INSERT INTO dromon_replica.made"));
-    assert_eq!(kept.count(), 3, "{all:?}");
+    assert_eq!(kept.count(), 4, "{all:?}");
 }

@@ -26,10 +26,16 @@ pub(super) struct Own {
 impl Own {
     pub(super) fn read(client: &mut Client, server: u32) -> Result<Own, ClientError> {
         let now = newest(&state(client)?, server);
+        let logs = client.one("SELECT @@log_bin")?.as_deref() == Some("1");
+        // Without a binlog it says nothing of what one had.
+        let made = match logs {
+            true => made::read(client, server, &now)?,
+            false => Numbers::new(),
+        };
         Ok(Own {
             server,
-            logs: client.one("SELECT @@log_bin")?.as_deref() == Some("1"),
-            made: made::read(client, server, &now)?,
+            logs,
+            made,
             now,
         })
     }
@@ -69,7 +75,7 @@ impl Own {
         }
         // It may have been written since.
         let now = newest(&state(client)?, self.server);
-        if now != self.now {
+        if self.logs && now != self.now {
             self.made = made::read(client, self.server, &now)?;
             self.now = now;
         }
