@@ -73,6 +73,21 @@ pub struct Mark {
     pub at: Position,
     /// How far it got.
     pub progress: Progress,
+    /// So many places right before it did nothing in the database when it began, which was told nothing of them: its
+    /// position may never say that they are over.
+    pub untold: u32,
+}
+
+impl Mark {
+    /// Where a database at `position` stands: right before the statement, if nothing between moves its position.
+    pub fn stands(&self, position: Position) -> Seqno {
+        let before = self.at.seqno - 1;
+        let told = before - Seqno::from(self.untold);
+        match self.at.history == position.history && (told..before).contains(&position.seqno) {
+            true => before,
+            false => position.seqno,
+        }
+    }
 }
 
 /// What a crash left of the statement behind the database's position.
@@ -91,7 +106,7 @@ pub fn left_behind(mark: Option<Mark>, position: Position) -> Left {
     let Some(mark) = mark else {
         return Left::Nothing;
     };
-    let next = position.seqno + 1;
+    let next = mark.stands(position) + 1;
     if !position.is_defined() || mark.at.history != position.history {
         return Left::Nothing;
     }
@@ -237,11 +252,16 @@ impl Marks {
     }
 
     /// Makes a mark durable.
-    pub fn write(&mut self, mark: Mark) -> io::Result<()> {
+    pub fn write(&mut self, mut mark: Mark) -> io::Result<()> {
         // That a statement is over is told when its place was left: rows behind it may have failed by then, and
         // their mark says the same of the statement.
         if matches!(mark.progress, Progress::Ended { .. }) && self.rows_failed_behind(mark.at) {
             return Ok(());
+        }
+        if let Progress::Ended { .. } = mark.progress {
+            // What lay before it as it began.
+            let begun = self.newest.filter(|newest| newest.at == mark.at);
+            mark.untold = begun.map_or(0, |begun| begun.untold);
         }
         if mark.progress == Progress::Begun {
             self.begun = Some(SystemTime::now());
@@ -286,6 +306,7 @@ impl Marks {
         let mark = Some(Mark {
             at,
             progress: Progress::Stopped { whole: false },
+            untold: 0,
         });
         // In its place: the other slot has the statement before.
         let slot = encode(Slot { number, mark, data });
@@ -363,7 +384,7 @@ fn leads_to(path: &Path, file: &File) -> bool {
     }
 }
 
-/// `magic 8 | number 8 | kind 1 | history 16 | seqno 8 | data 8 | zeros | xxh3 of all that 8`
+/// `magic 8 | number 8 | kind 1 | history 16 | seqno 8 | data 8 | untold 4 | zeros | xxh3 of all that 8`
 fn encode(content: Slot) -> [u8; SLOT] {
     let Slot { number, mark, data } = content;
     let mut slot = [0; SLOT];
@@ -382,6 +403,7 @@ fn encode(content: Slot) -> [u8; SLOT] {
     if let Some(mark) = mark {
         slot[17..33].copy_from_slice(&mark.at.history.0);
         slot[33..41].copy_from_slice(&mark.at.seqno.to_le_bytes());
+        slot[49..53].copy_from_slice(&mark.untold.to_le_bytes());
     }
     let sum = twox_hash::XxHash3_64::oneshot(&slot[..SLOT - 8]);
     slot[SLOT - 8..].copy_from_slice(&sum.to_le_bytes());
@@ -407,10 +429,16 @@ fn decode(slot: &[u8]) -> Option<Slot> {
         history: Uuid(body[17..33].try_into().ok()?),
         seqno: Seqno::from_le_bytes(body[33..41].try_into().ok()?),
     };
+    // 0 also from a build that does not know of it, which reads over it.
+    let untold = u32::from_le_bytes(body[49..53].try_into().ok()?);
     let number = u64::from_le_bytes(body[8..16].try_into().ok()?);
     Some(Slot {
         number,
-        mark: progress.map(|progress| Mark { at, progress }),
+        mark: progress.map(|progress| Mark {
+            at,
+            progress,
+            untold,
+        }),
         data: u64::from_le_bytes(body[41..49].try_into().ok()?),
     })
 }
@@ -460,6 +488,7 @@ mod tests {
                 seqno,
             },
             progress,
+            untold: 0,
         }
     }
 
@@ -614,6 +643,7 @@ mod tests {
                 seqno: 5,
             },
             progress: OVER,
+            untold: 0,
         };
         for m in [mark(6, OVER), mark(5, BEGUN), failed, other] {
             marks.write(m).expect("a disk that works");
@@ -701,6 +731,27 @@ mod tests {
     }
 
     #[test]
+    fn what_lay_before_a_statement_is_kept_from_when_it_began() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let open = || Marks::open(dir.path(), dir.path()).expect("readable");
+        let with = |untold, mark| Mark { untold, ..mark };
+        let mut marks = open();
+        marks
+            .write(with(3, mark(9, BEGUN)))
+            .expect("a disk that works");
+        assert_eq!(open().newest(), Some(with(3, mark(9, BEGUN))));
+        marks.write(mark(9, OVER)).expect("a disk that works");
+        let stop = mark(12, Progress::Stopped { whole: true });
+        marks.write(stop).expect("a disk that works");
+        assert_eq!(open().newest(), Some(with(3, mark(9, OVER))));
+        open().runs().expect("a disk that works");
+        assert_eq!(open().newest(), Some(with(3, mark(9, OVER))));
+        let mut marks = open();
+        marks.write(mark(10, OVER)).expect("a disk that works");
+        assert_eq!(open().newest(), Some(mark(10, OVER)), "of another place");
+    }
+
+    #[test]
     fn what_is_left_behind_a_position() {
         let at = |seqno| mark(seqno, BEGUN).at;
         assert_eq!(left_behind(None, at(4)), Left::Nothing);
@@ -721,6 +772,22 @@ mod tests {
             seqno: 4,
         };
         assert_eq!(left_behind(Some(mark(5, BEGUN)), other), Left::Nothing);
+        // Nothing was told of 7 and 8.
+        let behind = |seqno, progress| {
+            let mark = Mark {
+                untold: 2,
+                ..mark(9, progress)
+            };
+            (left_behind(Some(mark), at(seqno)), mark.stands(at(seqno)))
+        };
+        for seqno in 6..=8 {
+            assert_eq!(behind(seqno, BEGUN), (Left::Unknown, 8));
+            assert_eq!(behind(seqno, OVER), (Left::Done, 8));
+            assert_eq!(behind(seqno, FAILED), (Left::Unknown, 8));
+        }
+        assert_eq!(behind(5, BEGUN), (Left::Done, 5), "6 moves the position");
+        assert_eq!(behind(9, OVER), (Left::Nothing, 9));
+        assert_eq!(behind(9, FAILED), (Left::Unknown, 9));
         let nothing = Position::UNDEFINED;
         assert_eq!(left_behind(Some(mark(0, BEGUN)), nothing), Left::Nothing);
     }

@@ -25,6 +25,7 @@ fn a_statement_is_noted_all_the_same() -> Result<(), Box<dyn Error>> {
             seqno,
         },
         progress,
+        untold: 0,
     };
     marks.write(mark(5, Progress::Begun))?;
     marks.write(mark(5, Progress::Ended { ok: true }))?;

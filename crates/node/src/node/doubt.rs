@@ -56,9 +56,10 @@ impl Node {
         let through = mark
             .filter(|_| left != Left::Nothing)
             .map_or(0, |m| m.at.seqno);
+        let stands = mark.map_or(position.seqno, |m| m.stands(position));
         let passed = left == Left::Unknown && mark.is_some_and(|m| m.at.seqno == position.seqno);
         *lock(&self.refed) = Refed {
-            done: (left == Left::Done).then_some(position.seqno + 1),
+            done: (left == Left::Done).then_some(stands + 1),
             through,
             statements: BTreeSet::new(),
             passed,
@@ -230,7 +231,17 @@ impl Node {
             history: self.history(),
             seqno,
         };
-        let written = lock(&self.ddl_marks).write(Mark { at, progress });
+        // Rows may fail while others before them are on their way to the database.
+        let told = match progress {
+            Progress::Begun => self.gates.told(),
+            _ => seqno - 1,
+        };
+        let mark = Mark {
+            at,
+            progress,
+            untold: u32::try_from(seqno - 1 - told).unwrap_or(0),
+        };
+        let written = lock(&self.ddl_marks).write(mark);
         if let Err(e) = &written {
             self.inconsistent(&format!(
                 "that the statement (DDL) or write set at {at} {} could not be noted in {} in {}: {e}. After a crash nobody could \

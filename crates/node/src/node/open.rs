@@ -606,6 +606,7 @@ impl Node {
         let stopped = Mark {
             at: position,
             progress: Progress::Stopped { whole },
+            untold: 0,
         };
         if position.is_defined()
             && (whole || !self.setup.witness)

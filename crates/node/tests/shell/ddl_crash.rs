@@ -9,7 +9,7 @@ use dromon_node::{Phase, Position};
 
 use crate::partition::QUICK;
 use crate::toy::holds::Point;
-use crate::toy::{Db, Ddl, Disk, End, row};
+use crate::toy::{Db, Ddl, Disk, End, Key, row};
 use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -67,6 +67,47 @@ fn one_that_was_over_is_not_run_again() {
         assert!(again.set(row(2), 1).is_committed());
         let one = world.db(1);
         world.until("it is everywhere", || one.read(row(2)) == 1);
+    });
+}
+
+/// No position comes of the place of a fragment that is given up, and one may lie right before a statement.
+#[test]
+fn one_behind_what_moves_no_position_is_not_run_again() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (one, three) = (world.db(1), world.db(3));
+        let other = Key { table: 1, row: 1 };
+        assert!(one.set(other, 5).is_committed());
+        world.settle();
+        let (log, copies) = (world.net.log_id(&three.addr), one.donations());
+        three.holds.close(Point::ApplyStart);
+        let mut t = three.begin();
+        t.lock(row(7)).expect("a free row");
+        t.put(row(2), 1).expect("a free row");
+        let first = one.set(row(7), 5).seqno();
+        world.until("the applier is held", || {
+            three.holds.waiting(Point::ApplyStart) == 1
+        });
+        let trx = t.trx().expect("it wrote");
+        let fragment = std::thread::spawn(move || t.fragment());
+        world.until("it has its place", || trx.lock().seqno == first + 1);
+        let end = one.ddl(&Ddl::Add { table: 1, n: 100 });
+        assert_eq!(end.seqno(), first + 2, "right behind it");
+        three.holds.open(Point::ApplyStart);
+        let end = fragment.join().expect("no panic");
+        assert_eq!(end, Err(End::Deadlock), "given up");
+        world.until("it has run there", || three.read(other) == 105);
+        world.settle();
+        world.crash(3);
+        let mut disk = world.crashed_disk(3);
+        disk.position.seqno = first;
+        let again = start(world, 3, disk);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert!(again.set(row(3), 1).is_committed());
+        world.until("it is everywhere", || one.read(row(3)) == 1);
+        assert_eq!(again.read(other), 105, "once");
+        assert_eq!(world.net.log_id(&again.addr), log);
+        assert_eq!(one.donations() + world.db(2).donations(), copies);
     });
 }
 
