@@ -259,7 +259,12 @@ impl Node {
         } else if bootstrap || address.founds() {
             self.found_cluster(name, address, position, settings, resume)?
         } else {
-            let resume = resume && !self.others_went_on(name, address, position, settings)?;
+            let went_on = match resume {
+                true => self.others_went_on(name, address, position, settings)?,
+                false => None,
+            };
+            let resume = resume && went_on.is_none();
+            let known = went_on.as_deref().unwrap_or(known);
             match self.witness_log(position, settings, resume)? {
                 Some(found) => found,
                 None => self.find_cluster(name, address, settings, position, resume, known)?,

@@ -186,19 +186,20 @@ impl Node {
     /// Whether others of this history went on without this witness, although its log is a majority by itself: a data
     /// node founded the cluster, or was forced on, while the witness was down. That log need not name them any more,
     /// so those that the address list names are asked, too. Who does not answer is waited for a while: a witness that
-    /// is alone serves nobody, and data nodes that are just starting would join it beside those others.
+    /// is alone serves nobody, and data nodes that are just starting would join it beside those others. The answer is
+    /// where to look for them: nobody whom the list names need be there.
     pub(super) fn others_went_on(
         &self,
         name: &str,
         address: &ClusterAddress,
         position: Position,
         settings: &Settings,
-    ) -> Result<bool, ConnectError> {
+    ) -> Result<Option<Vec<String>>, ConnectError> {
         if !self.setup.witness || self.resumable(position, settings, votes_alone)?.is_none() {
-            return Ok(false);
+            return Ok(None);
         }
         let Some(log) = self.look_into_log(settings)? else {
-            return Ok(false);
+            return Ok(None);
         };
         let listed = address.resolve(settings.base_port);
         let listed = listed.iter().filter(|a| !settings.is_own(a));
@@ -225,11 +226,12 @@ impl Node {
                      does not count any more: joining those",
                     r.addr
                 ));
-                return Ok(true);
+                return Ok(Some(places.into_keys().collect()));
             }
             let all = probed.reached.len() == places.len();
             if probed.going.is_none() && all || began.elapsed() >= patience {
-                return Ok(probed.going.is_some());
+                let going = probed.going.map(|_| places.into_keys().collect());
+                return Ok(going);
             }
             if !std::mem::replace(&mut told, true) {
                 let asked: Vec<&str> = places.keys().map(String::as_str).collect();

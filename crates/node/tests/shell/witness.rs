@@ -358,6 +358,45 @@ fn who_founds_while_it_is_down_is_joined_by_it() {
     }
 }
 
+/// It was forced on, and died; the data node that its log keeps as a member was forced on meanwhile. Its address list
+/// names others.
+#[test]
+fn whom_only_its_log_names_is_joined_by_it() {
+    let options = format!("{QUICK};pc.wait_prim_timeout=PT6S");
+    run(1, &options, LIMIT, |world| {
+        world.join_witness(W);
+        world.voters(2);
+        let one = world.db(1);
+        assert!(one.set(row(1), 1).is_committed());
+        world.settle();
+        world.net.cut(&addrs(&[1]), &addrs(&[W]));
+        world.crash_witness(W);
+        let witness = world.open_witness(W, false);
+        witness.force_primary();
+        witness
+            .connect("toys", &World::url(), "", false)
+            .expect("told to");
+        world.until("it is primary", || witness.is_primary());
+        // As it starts again it makes the one with data a member of its log.
+        world.crash_witness(W);
+        world.restart_witness(W);
+        world.until("it waits for n1", || {
+            world.report.said("It is not evicted, as no other member")
+        });
+        world.crash_witness(W);
+        is_forced_on(world, 1);
+        world.net.heal();
+        let witness = world.open_witness(W, false);
+        let elsewhere = format!("gcomm://{}", addrs(&[2, 3]).join(","));
+        witness
+            .connect("toys", &elsewhere, "", false)
+            .expect("its log names one that is there");
+        world.until("it follows", || one.size() == 2);
+        world.voters(2);
+        assert!(one.set(row(2), 1).is_committed());
+    });
+}
+
 #[test]
 fn no_copy_comes_from_it_when_all_data_is_lost() {
     run(2, SHORT, LIMIT, |world| {
