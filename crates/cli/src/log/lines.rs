@@ -78,18 +78,9 @@ impl Out {
         }
         writeln!(self.to, "# log {:032x}", small.identity)?;
         if let Some(state) = state {
-            write!(self.to, "# of the member {:016x}", state.id)?;
-            if let Some((term, leader, leads)) = state.vote {
-                let how = if leads { "follows" } else { "votes for" };
-                write!(self.to, ", which {how} {leader:016x} in term {term}")?;
-            }
-            writeln!(self.to)?;
+            writeln!(self.to, "# {}", of_member(&state))?;
             if let Some(committed) = state.committed {
-                writeln!(
-                    self.to,
-                    "# known to be committed here: up to {}; what follows may be replaced",
-                    committed.index
-                )?;
+                writeln!(self.to, "# {}", noted_as_committed(committed.index))?;
             }
         }
         if engine == Some(None) {
@@ -250,6 +241,25 @@ impl Out {
     }
 }
 
+/// Whose log it is, and whom that one has voted for.
+fn of_member(state: &show::SmallState) -> String {
+    let of = format!("of the member {:016x}", state.id);
+    let Some((term, leader, leads)) = state.vote else {
+        return of;
+    };
+    let how = if leads { "follows" } else { "votes for" };
+    let term = term_text(term);
+    format!("{of}, which {how} {leader:016x} in term {term}")
+}
+
+/// The file lags, and for long where little comes: that a log is idle is no sign that nothing is safe.
+fn noted_as_committed(index: u64) -> String {
+    format!(
+        "noted on disk as committed: up to {index}. More may be (while its node runs, wsrep_dromon_log_committed tells); what is \
+         not may be replaced"
+    )
+}
+
 /// A term; after a forced recovery with the incarnation, which its upper half tells.
 fn term_text(term: u64) -> String {
     match dromon_order::incarnation(term) {
@@ -332,4 +342,32 @@ fn write_set(w: &WriteSetLine, keys: bool) -> Value {
         value["keys"] = w.head.keys().iter().map(one).collect();
     }
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_lines_say_what_the_disk_has() {
+        let mut state = show::SmallState {
+            id: 0xa,
+            vote: None,
+            committed: None,
+            purged: None,
+        };
+        assert_eq!(of_member(&state), "of the member 000000000000000a");
+        state.vote = Some(((856_764 << 32) | 1, 0xb, true));
+        let says = of_member(&state);
+        // As the entries have it.
+        let follows = ", which follows 000000000000000b in term 856764:1";
+        assert!(says.ends_with(follows), "{says}");
+        state.vote = Some((7, 0xb, false));
+        let says = of_member(&state);
+        let votes = ", which votes for 000000000000000b in term 7";
+        assert!(says.ends_with(votes), "{says}");
+        let says = noted_as_committed(0);
+        assert!(says.starts_with("noted on disk as committed: up to 0. More may be"));
+        assert!(says.contains("wsrep_dromon_log_committed"), "{says}");
+    }
 }
