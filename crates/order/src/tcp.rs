@@ -24,6 +24,8 @@ mod life;
 mod life_tests;
 mod listen;
 mod out;
+#[cfg(test)]
+mod presence_tests;
 mod request;
 mod secure;
 #[cfg(test)]

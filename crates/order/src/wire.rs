@@ -138,13 +138,23 @@ impl Misbehaviour {
             hint: looks_like(first),
         }
     }
+
+    /// What these first bytes are of, if they are known to be neither TLS nor a node's.
+    pub(crate) fn of_another_service(first: &[u8]) -> Option<Self> {
+        let known = is_galera(first) || !looks_like(first).is_empty();
+        (known && !is_tls(first)).then(|| Misbehaviour::not_dromon(first))
+    }
+}
+
+fn is_tls(b: &[u8]) -> bool {
+    b.len() >= 2 && matches!(b[0], 0x15 | 0x16) && b[1] == 3
 }
 
 /// A guess at another protocol by its first bytes.
 fn looks_like(b: &[u8]) -> &'static str {
     if b.len() >= 5 && b[3] == 0 && matches!(b[4], 0x0a | 0xff) {
         ", like a MariaDB or MySQL server (the cluster's port is usually 4567, not 3306)"
-    } else if b.len() >= 2 && matches!(b[0], 0x15 | 0x16) && b[1] == 3 {
+    } else if is_tls(b) {
         ", like TLS (it has socket.ssl on, this node has not)"
     } else if b.starts_with(b"HTTP/")
         || b.starts_with(b"GET ")

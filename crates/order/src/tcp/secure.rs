@@ -306,22 +306,33 @@ pub(super) async fn dial(
             .connect_with(name, BufReader::with_capacity(READ_AHEAD, plain), |c| {
                 c.set_buffer_limit(Some(WRITE_AHEAD));
             });
-    match greeting().bound(addr, "agree on encryption", shaking).await? {
+    let shaking = shaking.into_fallible();
+    match greeting()
+        .bound(addr, "agree on encryption", shaking)
+        .await?
+    {
         Ok(stream) => Ok(Stream::Tls(Box::new(stream.into()))),
-        Err(e) if now.dynamic && tls::speaks_no_tls(&e) => {
+        Err((e, _)) if now.dynamic && tls::speaks_no_tls(&e) => {
             let plain = connect(security, addr, default_port, dead_after, connecting).await?;
             Ok(Stream::Plain(plain))
         }
-        Err(e) => Err(NetError::NotEncrypted {
-            addr: addr.to_owned(),
-            other_protocol: tls::is_other_protocol(&e),
-            why: tls::words(&e).unwrap_or_else(|| {
-                format!(
-                    "it ended the connection when encryption began ({e}); if socket.ssl is not on \
-                     there, set it alike on all nodes (socket.dynamic lets both in while you switch)"
-                )
-            }),
-        }),
+        Err((e, stream)) => {
+            let other_protocol = tls::is_other_protocol(&e);
+            let first = stream.get_ref().first();
+            if let Some(what) = Misbehaviour::of_another_service(first).filter(|_| other_protocol) {
+                return Err(NetError::Misbehaved(what.by(addr)));
+            }
+            Err(NetError::NotEncrypted {
+                addr: addr.to_owned(),
+                other_protocol,
+                why: tls::words(&e).unwrap_or_else(|| {
+                    format!(
+                        "it ended the connection when encryption began ({e}); if socket.ssl is not on \
+                         there, set it alike on all nodes (socket.dynamic lets both in while you switch)"
+                    )
+                }),
+            })
+        }
     }
 }
 

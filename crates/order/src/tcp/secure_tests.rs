@@ -24,7 +24,7 @@ fn pki(name: &str) -> PathBuf {
         .join(name)
 }
 
-fn files(name: &str) -> TlsFiles {
+pub(super) fn files(name: &str) -> TlsFiles {
     TlsFiles {
         ca: pki("ca.pem"),
         cert: pki(&format!("{name}.pem")),
@@ -36,7 +36,7 @@ fn files(name: &str) -> TlsFiles {
     }
 }
 
-fn tls(files: TlsFiles) -> SecurityConfig {
+pub(super) fn tls(files: TlsFiles) -> SecurityConfig {
     SecurityConfig {
         tls: Some(files),
         ..SecurityConfig::default()
@@ -52,7 +52,7 @@ fn secret_file(content: &str, mode: u32) -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-fn secret(content: &str) -> (TempDir, SecurityConfig) {
+pub(super) fn secret(content: &str) -> (TempDir, SecurityConfig) {
     let (dir, path) = secret_file(content, 0o600);
     let config = SecurityConfig {
         secret_file: Some(path),
@@ -61,13 +61,16 @@ fn secret(content: &str) -> (TempDir, SecurityConfig) {
     (dir, config)
 }
 
-fn security(config: &SecurityConfig) -> Arc<Security> {
+pub(super) fn security(config: &SecurityConfig) -> Arc<Security> {
     let s = Security::open();
     s.load(config).unwrap();
     s
 }
 
-fn node(raft_id: RaftId, of: &SecurityConfig) -> (Arc<TcpNetwork>, Events, Arc<Security>) {
+pub(super) fn node(
+    raft_id: RaftId,
+    of: &SecurityConfig,
+) -> (Arc<TcpNetwork>, Events, Arc<Security>) {
     let (mut c, events) = config(raft_id);
     let security = security(of);
     c.security = security.clone();
@@ -488,80 +491,6 @@ async fn each_wrong_secret_has_its_words() {
     let all = seen.join().unwrap();
     assert_eq!(all.len(), 2 * (16 + 33));
     reveals_nothing(&all);
-}
-
-/// Somebody at an address of its own that says `word` to one who connects, and ends; with none it
-/// only keeps the connection.
-fn answers(word: Option<&'static [u8]>) -> String {
-    let fake = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = fake.local_addr().unwrap().to_string();
-    thread::spawn(move || {
-        let (mut s, _) = fake.accept().unwrap();
-        if let Some(word) = word {
-            let _ = s.write_all(word);
-            let _ = s.shutdown(std::net::Shutdown::Write);
-        }
-        let _ = s.read_to_end(&mut Vec::new());
-    });
-    at
-}
-
-#[tokio::test]
-async fn who_may_be_there_is_told_from_who_is_not() {
-    use crate::network::Presence;
-    let (_d1, with) = secret("a secret of the cluster");
-    let (_d2, other) = secret("a secret of another one");
-    let open = SecurityConfig::default();
-    let encrypted = tls(files("node"));
-    let of = |at: String, as_: &SecurityConfig, who: Identity, limit| {
-        let security = security(as_);
-        async move {
-            let asked = request(&at, &who, &security, Bytes::new(), limit).await;
-            let e = asked.unwrap_err();
-            (e.presence(), e.to_string())
-        }
-    };
-    // A node of this cluster to which the one who asks does not fit.
-    for (there, here) in [
-        (&encrypted, &tls(files("expired"))),
-        (&encrypted, &open),
-        (&open, &encrypted),
-        (&with, &other),
-        (&with, &open),
-        (&open, &with),
-    ] {
-        let (a, ..) = node(1, there);
-        let said = of(addr(&a), here, identity(0), SOON).await;
-        assert_eq!(said.0, Presence::Untold, "{}", said.1);
-    }
-    let mut c = config(1).0;
-    let not_listed = |_: &Hello, _| Err(Refusal::new(RefusalCode::NotAllowed, "not on the list"));
-    c.admit = Some(Arc::new(not_listed));
-    let a = TcpNetwork::bind(c).unwrap();
-    let said = of(addr(&a), &open, identity(0), SOON).await;
-    assert_eq!(said.0, Presence::Untold, "{}", said.1);
-    // Something else has its address.
-    let mut elsewhere = identity(0);
-    elsewhere.cluster = "another".to_owned();
-    let (a, ..) = node(1, &open);
-    let said = of(addr(&a), &open, elsewhere, SOON).await;
-    assert_eq!(said.0, Presence::Other, "{}", said.1);
-    for here in [&open, &encrypted] {
-        let at = answers(Some(b"HTTP/1.1 400 Bad Request\r\n\r\n"));
-        let said = of(at, here, identity(0), SOON).await;
-        assert_eq!(said.0, Presence::Other, "{}", said.1);
-        let short = Duration::from_millis(50);
-        let said = of(answers(None), here, identity(0), short).await;
-        assert_eq!(said.0, Presence::Silent, "{}", said.1);
-    }
-    // Nobody has it.
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = closed.local_addr().unwrap().to_string();
-    drop(closed);
-    for at in [at, "nobody.invalid".to_owned()] {
-        let said = of(at, &encrypted, identity(0), SOON).await;
-        assert_eq!(said.0, Presence::Nobody, "{}", said.1);
-    }
 }
 
 #[tokio::test]

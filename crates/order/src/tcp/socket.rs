@@ -30,19 +30,35 @@ pub trait Brake: Send + Sync {
 pub(super) struct Socket {
     stream: TcpStream,
     brake: Option<Arc<dyn Brake>>,
+    /// The first bytes that came, as many as are counted: whoever takes them for TLS does not give them back.
+    first: [u8; FIRST],
+    heard: usize,
 }
+
+/// So many tell one protocol from another.
+const FIRST: usize = 16;
 
 impl Socket {
     /// `None` if the brake has no room for it; the connection is closed then.
     pub(super) fn new(stream: TcpStream, brake: Option<Arc<dyn Brake>>) -> Option<Socket> {
         match &brake {
             Some(b) if !b.cover(stream.as_fd()) => None,
-            _ => Some(Socket { stream, brake }),
+            _ => Some(Socket {
+                stream,
+                brake,
+                first: [0; FIRST],
+                heard: 0,
+            }),
         }
     }
 
     pub(super) fn tcp(&self) -> &TcpStream {
         &self.stream
+    }
+
+    /// The first bytes that came.
+    pub(super) fn first(&self) -> &[u8] {
+        &self.first[..self.heard]
     }
 }
 
@@ -61,7 +77,15 @@ impl AsyncRead for Socket {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_read(cx, buf)
+        let (own, before) = (self.get_mut(), buf.filled().len());
+        let read = Pin::new(&mut own.stream).poll_read(cx, buf);
+        if own.heard < FIRST {
+            let come = &buf.filled()[before..];
+            let some = come.len().min(FIRST - own.heard);
+            own.first[own.heard..][..some].copy_from_slice(&come[..some]);
+            own.heard += some;
+        }
+        read
     }
 }
 
