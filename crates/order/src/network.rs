@@ -286,6 +286,12 @@ pub enum NetError {
         /// Who is.
         found: RaftId,
     },
+    /// It asked itself: a member that is no more was there.
+    #[error("{addr} is this node itself")]
+    Itself {
+        /// Who was asked.
+        addr: String,
+    },
     /// Encryption did not come about.
     #[error("no encrypted connection to {addr}: {why}")]
     NotEncrypted {
@@ -377,6 +383,7 @@ impl NetError {
             | NetError::Closed(_) => Presence::Nobody,
             NetError::TimedOut { taken: true, .. } | NetError::Silent { .. } => Presence::Silent,
             NetError::WrongPeer { .. }
+            | NetError::Itself { .. }
             | NetError::NotEncrypted {
                 other_protocol: true,
                 ..

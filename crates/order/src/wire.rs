@@ -236,6 +236,11 @@ impl Hello {
         }
     }
 
+    /// Whether the run of a node that has the number `instance` greets so.
+    pub fn is_of(&self, instance: u64) -> bool {
+        instance != 0 && self.instance == instance
+    }
+
     /// The version both speak, the newest such; `None` without one.
     pub fn common_version(&self, min: u16, max: u16) -> Option<u16> {
         let v = self.version_max.min(max);

@@ -193,7 +193,10 @@ async fn serve(shared: &Arc<Shared>, id: u64, stream: Socket, from: SocketAddr) 
     })
     .await;
     if let Some(refusal) = refused {
-        shared.stranger_event(from.ip(), TransportEvent::Refused { addr, refusal });
+        // A former member at this node's own address is looked for there until it is forgotten.
+        if !hello.is_of(shared.instance) {
+            shared.stranger_event(from.ip(), TransportEvent::Refused { addr, refusal });
+        }
         // Closing with unread bytes would throw the answer away.
         let _ = stream.shutdown().await;
         let _ = timeout(limit, async {

@@ -298,6 +298,9 @@ pub(super) async fn greet(
     let (body, buf) = deadline.bound(addr, "greet", talk).await??;
     let answer = HelloAnswer::decode(body).map_err(|w| w.by(addr))?;
     match &answer.verdict {
+        Err(_) if hello.is_of(answer.instance) => Err(NetError::Itself {
+            addr: addr.to_owned(),
+        }),
         Err(refusal) => Err(NetError::Rejected {
             addr: addr.to_owned(),
             refusal: refusal.clone(),

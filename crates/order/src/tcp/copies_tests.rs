@@ -93,3 +93,24 @@ async fn a_restarted_member_does_not_wait_for_connections_that_are_silent() {
     let (again, _) = linked(1, &b);
     until("it is let in", || all_up(&again, 2)).await;
 }
+
+/// As a node that is started anew does until its former member is forgotten.
+#[tokio::test]
+async fn who_connects_to_itself_says_nothing_of_it_and_a_copy_is_told_of() {
+    let (one, events) = node(1);
+    one.set_peers([(2, addr(&one))].into());
+    let met = |n: &TcpNetwork, words: &str| {
+        let status = n.peers_status();
+        let why = status[&2].last_error.as_ref();
+        why.is_some_and(|why| why.contains(words))
+    };
+    until("it meets itself", || met(&one, "is this node itself")).await;
+    let said = lock(&events).clone();
+    assert_eq!(said.len(), 0, "{said:?}");
+    let (copy, told) = linked(1, &one);
+    until("it is refused", || met(&copy, "or a copy of it")).await;
+    until("both say so", || {
+        !lock(&events).is_empty() && !lock(&told).is_empty()
+    })
+    .await;
+}

@@ -316,7 +316,8 @@ async fn keep_up(shared: Arc<Shared>, link: Arc<OutLink>, seed: u64) {
             }
             Err(why) => {
                 let text = why.to_string();
-                let news = link.status().2.as_deref() != Some(&text);
+                let itself = matches!(why, NetError::Itself { .. });
+                let news = !itself && link.status().2.as_deref() != Some(&text);
                 link.close(text);
                 if news {
                     shared.event(TransportEvent::CannotConnect {
