@@ -173,9 +173,7 @@ pub enum ConnectError {
         own: String,
     },
     /// Nobody answered in time.
-    #[error(
-        "failed to reach primary view within {seconds} s: {missing}. Nothing was changed here. {next}"
-    )]
+    #[error("{}", no_primary(*.seconds, .missing, .next, *.left_last))]
     NoPrimary {
         /// How long was tried.
         seconds: u64,
@@ -183,6 +181,8 @@ pub enum ConnectError {
         missing: String,
         /// What to do now.
         next: String,
+        /// This node was the last one that was stopped: what the others say matters less.
+        left_last: bool,
     },
     /// The database is ahead of the log it should follow.
     #[error(
@@ -371,6 +371,23 @@ pub(super) fn what_next(left_last: bool, no_log: Option<&str>) -> String {
     }
 }
 
+fn no_primary(seconds: u64, missing: &str, next: &str, left_last: bool) -> String {
+    let tried = format!("failed to reach primary view within {seconds} s");
+    match left_last {
+        true => format!("{tried}. {next}. Nothing was changed here. Asked were {missing}"),
+        false => format!("{tried}: {missing}. Nothing was changed here. {next}"),
+    }
+}
+
+/// What is said from time to time by who finds no primary component, and was, or was not, the last one that was stopped.
+pub(super) fn still_looking(missing: &str, left_last: bool) -> String {
+    const LOOKS: &str = "still looking for a primary component";
+    match left_last {
+        true => format!("{LOOKS}. {}. Asked were {missing}", what_next(true, None)),
+        false => format!("{LOOKS}: {missing}"),
+    }
+}
+
 /// How one knows that there is data.
 fn whose_data(history: &Uuid) -> String {
     match history.is_nil() {
@@ -392,6 +409,32 @@ fn by_engines(why: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_was_stopped_last_is_told_so_before_what_the_others_say() {
+        let says = |left_last| {
+            let e = ConnectError::NoPrimary {
+                seconds: 30,
+                missing: "a:1: not the leader".to_owned(),
+                next: what_next(left_last, None),
+                left_last,
+            };
+            [
+                e.to_string(),
+                still_looking("a:1: not the leader", left_last),
+            ]
+        };
+        for text in says(true) {
+            let at = |words| text.find(words).unwrap_or_else(|| panic!("{text}"));
+            assert!(at("start it with --wsrep-new-cluster") < at("not the leader"));
+        }
+        let [end, looks] = says(false);
+        assert!(end.starts_with("failed to reach primary view within 30 s: a:1: not the leader. "));
+        assert_eq!(
+            looks,
+            "still looking for a primary component: a:1: not the leader"
+        );
+    }
 
     #[test]
     fn after_an_orderly_stop_of_all_it_is_said_who_begins() {

@@ -6,7 +6,7 @@ use dromon_order::{Start, incarnation};
 use dromon_writeset::Uuid;
 
 use super::connect::Found;
-use super::connect_error::what_next;
+use super::connect_error::{still_looking, what_next};
 use super::halves::OwnHalf;
 use super::search::{LOOKING, Unanswered, may_be_missed, other_history, own_address_leads};
 use super::service::from_parts;
@@ -152,10 +152,7 @@ impl Node {
             }
             if told.elapsed() >= TELL {
                 told = Instant::now();
-                self.note(&format!(
-                    "still looking for a primary component: {}",
-                    round.missing()
-                ));
+                self.note(&still_looking(&round.missing(), self.left_last()));
             }
             std::thread::sleep(ROUND);
         }
@@ -402,12 +399,15 @@ impl Node {
             None => ConnectError::NoPrimary {
                 seconds,
                 missing,
-                next: what_next(
-                    self.saved().safe_to_bootstrap,
-                    self.no_log_to_go_on_with(settings),
-                ),
+                next: what_next(self.left_last(), self.no_log_to_go_on_with(settings)),
+                left_last: self.left_last(),
             },
         }
+    }
+
+    /// Whether this node was the last one that was stopped, and has data to found a cluster with.
+    fn left_last(&self) -> bool {
+        self.saved().safe_to_bootstrap && !self.is_witness()
     }
 }
 

@@ -6,6 +6,10 @@ use dromon_order::{OrderStatus, RaftId};
 
 use crate::options::HostPort;
 
+/// The one that was stopped last is by itself since the others left in order: it founds, and they join it.
+const CLEANLY: &str = "if all were stopped cleanly, first the one whose grastate.dat says safe_to_bootstrap: 1, with \
+                       --wsrep-new-cluster (galera_new_cluster does; stop it before if it runs)";
+
 /// Which of the members are here and which are to be started.
 pub(super) fn missing(
     addrs: &BTreeMap<RaftId, String>,
@@ -19,10 +23,10 @@ pub(super) fn missing(
         names.join(", ")
     };
     match (here.is_empty(), missing.is_empty()) {
-        (true, _) => format!("start the missing nodes: {}", names(missing)),
+        (true, _) => format!("start the missing nodes: {}; {CLEANLY}", names(missing)),
         (false, true) => format!("all are here: {}", names(here)),
         (false, false) => format!(
-            "start the missing nodes: {} (here: {})",
+            "start the missing nodes: {} (here: {}); {CLEANLY}",
             names(missing),
             names(here)
         ),
@@ -66,8 +70,13 @@ mod tests {
             ids.iter().map(|id| (*id, format!("n{id}"))).collect()
         };
         let said = |linked: &[RaftId]| missing(&at(&[1, 2, 3]), 1, &at(linked));
-        assert_eq!(said(&[]), "start the missing nodes: n2, n3");
-        assert_eq!(said(&[2]), "start the missing nodes: n3 (here: n2)");
+        let first = "; if all were stopped cleanly, first the one whose grastate.dat says safe_to_bootstrap: 1, with";
+        let begins = |linked: &[RaftId], words: &str| {
+            let says = said(linked);
+            assert!(says.starts_with(&format!("{words}{first}")), "{says}");
+        };
+        begins(&[], "start the missing nodes: n2, n3");
+        begins(&[2], "start the missing nodes: n3 (here: n2)");
         assert_eq!(said(&[2, 3]), "all are here: n2, n3");
     }
 
