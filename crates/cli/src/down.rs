@@ -38,6 +38,9 @@ fn log_of(cluster: &Cluster, name: &str) -> PathBuf {
 pub fn line(cluster: &Cluster, name: &str, report: &StopReport) -> String {
     match report {
         StopReport::WasDown => format!("{name}  was not running"),
+        StopReport::ByHand { pid } => format!(
+            "{name}  runs as process {pid}, which was not started by `dromon up`; left alone (end it with SIGTERM)"
+        ),
         StopReport::Ended { took } => format!("{name}  stopped in {:.1} s", took.as_secs_f64()),
         StopReport::Failed { took, how } => format!(
             "{name}  did not stop cleanly: it ended with {how} after {:.1} s; why is at the end of {}",

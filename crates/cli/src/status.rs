@@ -98,7 +98,7 @@ fn table(status: &ClusterStatus) -> String {
         let process = match (witness.process, witness.pid) {
             (ProcessView::Running, Some(pid)) => format!("runs as process {pid}"),
             (ProcessView::Stopped, _) => "held by SIGSTOP".into(),
-            (ProcessView::Died, _) => "died".into(),
+            (ProcessView::Died, _) => "ended unasked".into(),
             _ => "down".into(),
         };
         out.push_str(&format!(
@@ -163,7 +163,7 @@ fn row(node: &NodeStatus) -> [String; 8] {
         let state = match node.process {
             ProcessView::Running => "no answer",
             ProcessView::Stopped => "held by SIGSTOP",
-            ProcessView::Died => "died",
+            ProcessView::Died => "ended",
             ProcessView::Down => "down",
         };
         let mut cells = [const { String::new() }; 8].map(|_| "-".to_string());
@@ -254,6 +254,22 @@ mod tests {
             1
         );
         assert_eq!(text.matches("dromon.durability").count(), 1);
+    }
+
+    /// An orderly end by somebody else looks the same.
+    #[test]
+    fn who_ended_unasked_is_not_called_dead() {
+        let ended = NodeStatus {
+            name: "db1".into(),
+            pid: None,
+            process: ProcessView::Died,
+            wsrep: None,
+            silence: Some("its process has ended".into()),
+        };
+        let text = table(&ClusterStatus::judge(vec![ended], None));
+        assert!(text.contains("\ndb1   ended  "), "{text}");
+        assert!(text.contains("`dromon up` starts it again"), "{text}");
+        assert!(!text.contains("died"), "{text}");
     }
 
     #[test]

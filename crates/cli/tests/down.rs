@@ -113,3 +113,28 @@ fn what_is_down_is_not_written_of() {
     assert!(code == 0 && said.contains("Removed "), "{said}");
     assert!(!dir.join("c").exists());
 }
+
+/// Somebody else has started a server on the node's data.
+#[test]
+fn what_was_started_by_hand_is_left_alone() {
+    let home = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
+    let dir = home.path();
+    let record = cluster(dir).node(0).record();
+    fs::create_dir_all(&record.data_dir).expect("a data directory");
+    let mut server = Command::new("sleep")
+        .arg("600")
+        .current_dir(&record.data_dir)
+        .spawn()
+        .expect("it runs");
+    fs::write(record.dir.join("mysqld.pid"), server.id().to_string()).expect("room");
+    let (code, said) = down(dir);
+    let runs = server.try_wait().is_ok_and(|ended| ended.is_none());
+    server.kill().expect("it is ours");
+    server.wait().expect("it is ours");
+    let says = format!(
+        "db1  runs as process {}, which was not started",
+        server.id()
+    );
+    assert!(code == 0 && said.contains(&says) && runs, "{said}");
+    assert!(!said.contains("was not running"), "{said}");
+}

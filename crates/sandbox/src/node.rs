@@ -354,7 +354,9 @@ impl Node {
     pub fn stop(&self, limit: Duration) -> Result<StopReport> {
         let Some(process) = self.process() else {
             self.forget()?;
-            return Ok(StopReport::WasDown);
+            let record = self.record();
+            let by_hand = started_by_hand(&record.dir, &record.data_dir);
+            return Ok(by_hand.map_or(StopReport::WasDown, |p| StopReport::ByHand { pid: p.pid }));
         };
         let log = self.record().log;
         let mark = log_mark(&log);

@@ -31,6 +31,11 @@ pub struct ProcessId {
 pub enum StopReport {
     /// There was no process.
     WasDown,
+    /// Another one runs on its data, which we did not start. It was left alone.
+    ByHand {
+        /// Its process id.
+        pid: i32,
+    },
     /// It ended by itself after SIGTERM.
     Ended {
         /// From the signal to the end of the process.
