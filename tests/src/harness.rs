@@ -645,6 +645,9 @@ fn ended_in_order(stopped: &[(String, StopReport)]) -> anyhow::Result<()> {
         .iter()
         .filter_map(|(name, report)| match report {
             StopReport::WasDown | StopReport::Ended { .. } => None,
+            StopReport::ByHand { pid } => Some(format!(
+                "{name} still runs, as process {pid}, started by somebody else"
+            )),
             StopReport::Failed { how, .. } => {
                 Some(format!("{name} ended with {how} while it stopped"))
             }
