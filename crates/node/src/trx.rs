@@ -105,7 +105,7 @@ pub struct Body {
     pub must_abort: bool,
     /// That was a statement in total order isolation, which tells nobody else.
     pub gives_way_to_ddl: bool,
-    /// It waited before it was sent, and may be in an applier's way (`node/standing.rs`).
+    /// It waits, before it is sent or as it failed, and may be in an applier's way (`node/standing.rs`).
     pub refused: bool,
     /// Applying it failed, here and everywhere.
     pub failed_alike: bool,

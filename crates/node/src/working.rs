@@ -14,11 +14,19 @@ const LOOK: Duration = Duration::from_secs(1);
 /// After so many looks it is told of.
 const TOLD: u32 = 10;
 
-/// Write sets that are taking their locks.
+/// Who is at an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// The system's number of its thread.
+    pub thread: u32,
+    /// It runs a statement in total order isolation.
+    pub statement: bool,
+}
+
+/// Events that are taking their locks.
 #[derive(Debug, Default)]
 pub struct Working {
-    /// The thread that is at each.
-    work: BTreeMap<Seqno, u32>,
+    work: BTreeMap<Seqno, Work>,
     stands: Option<Stands>,
     finished: Option<Finished>,
 }
@@ -43,9 +51,9 @@ struct Finished {
 }
 
 impl Working {
-    /// Thread `thread` takes the locks of the write set at `seqno`.
-    pub fn begins(&mut self, seqno: Seqno, thread: u32) {
-        self.work.insert(seqno, thread);
+    /// `work` takes the locks of the event at `seqno`.
+    pub fn begins(&mut self, seqno: Seqno, work: Work) {
+        self.work.insert(seqno, work);
     }
 
     /// It has them, or failed.
@@ -53,9 +61,9 @@ impl Working {
         self.work.remove(&seqno);
     }
 
-    /// The thread before which nothing else can be finished, if it is taking locks. Everything up
+    /// The one before which nothing else can be finished, if it is taking locks. Everything up
     /// to `released` is finished.
-    pub fn lowest(&self, released: Seqno) -> Option<u32> {
+    pub fn lowest(&self, released: Seqno) -> Option<Work> {
         self.work.get(&(released + 1)).copied()
     }
 
@@ -151,9 +159,13 @@ mod tests {
         let mut working = Working::default();
         assert_eq!(working.lowest(4), None);
         assert_eq!(working.stood(4, None, ms(0)), None);
-        working.begins(5, 77);
-        working.begins(6, 78);
-        assert_eq!(working.lowest(4), Some(77));
+        let write_set = |thread| Work {
+            thread,
+            statement: false,
+        };
+        working.begins(5, write_set(77));
+        working.begins(6, write_set(78));
+        assert_eq!(working.lowest(4), Some(write_set(77)));
         assert_eq!(working.stood(4, Some(3), ms(10)), None, "the first look");
         assert_eq!(working.stood(4, Some(3), ms(500)), Some((5, ms(490))));
         assert_eq!(working.stood(4, Some(3), ms(900)), Some((5, ms(890))));

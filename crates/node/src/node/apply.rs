@@ -411,6 +411,9 @@ impl Node {
             let tables = std::mem::take(&mut ws.locks.tables);
             self.takes_locks(seqno, tables, payload.len() as u64);
         }
+        if marked {
+            self.statement_begins(seqno);
+        }
         let payload = self.as_it_comes_again(seqno, ws.flags, payload);
         let applied = applier.apply(&trx, ws.flags, &payload, &meta);
         self.has_locks(seqno);

@@ -172,6 +172,7 @@ impl Node {
             return Outcome::NodeFail;
         }
         lock(&self.toi).insert(conn, trx);
+        self.statement_begins(seqno);
         Outcome::Ok
     }
 
@@ -208,6 +209,7 @@ impl Node {
             return Outcome::ConnFail;
         };
         let seqno = trx.lock().seqno;
+        self.work_ends(seqno);
         let ok = error.is_none_or(<[u8]>::is_empty);
         self.ddl_ended(seqno, ok);
         let outcome = self.commit_order_leave(&trx, error);

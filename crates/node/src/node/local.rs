@@ -549,7 +549,7 @@ impl Node {
 
     /// Waits for the turn of `trx` in commit order.
     pub fn commit_order_enter(&self, trx: &Arc<Trx>) -> Outcome {
-        let (seqno, interruptible, ends) = {
+        let (seqno, interruptible, failed, ends, is_toi) = {
             let body = trx.lock();
             if body.failed_alike {
                 // It has had its turn when it ran again; the position must not go back to it.
@@ -569,7 +569,9 @@ impl Node {
                 ));
                 return Outcome::TrxFail;
             }
-            (body.seqno, local, body.ends())
+            let failed = trx.kind == Kind::Local && body.stage == Stage::Failed;
+            let is_toi = body.flags.is_toi();
+            (body.seqno, local, failed, body.ends(), is_toi)
         };
         if seqno < 0 {
             self.error(&format!(
@@ -580,6 +582,9 @@ impl Node {
         }
         if !interruptible {
             self.begun_ahead_is_ready(seqno);
+        }
+        if !interruptible && !is_toi {
+            // A statement takes its locks at its place.
             self.has_locks(seqno);
         }
         // Only clients can be ended, and not amid a fragment.
@@ -591,14 +596,26 @@ impl Node {
         loop {
             // What failed moves the database's position too. Its locks are gone by
             // now; `certify` could not wait, as what comes before may need them.
-            if !interruptible && self.gates.wait_not_held(seqno, &trx.waiter, false).is_err() {
-                return Outcome::NodeFail;
-            }
-            match self
-                .gates
-                .wait_commit_turn(seqno, before, &trx.waiter, interruptible)
-            {
+            let not_held = match interruptible {
+                true => Ok(()),
+                false => self.gates.wait_not_held(seqno, &trx.waiter, failed),
+            };
+            let turn = not_held.and_then(|()| {
+                let ended = interruptible || failed;
+                self.gates
+                    .wait_commit_turn(seqno, before, &trx.waiter, ended)
+            });
+            match turn {
                 Ok(()) => {}
+                // Who waits no longer has its place passed when it is released.
+                Err(WaitError::Interrupted) if failed => match trx.lock().refused {
+                    true => return Outcome::TrxFail,
+                    // It was asked to give way before it failed.
+                    false => {
+                        trx.waiter.clear();
+                        continue;
+                    }
+                },
                 Err(WaitError::Interrupted) => return self.give_way(trx, ends),
                 Err(_) => return Outcome::NodeFail,
             }

@@ -13,6 +13,9 @@
 //!
 //! So where the thread of the applier has slept for a while those clients give way: who has a place
 //! runs again there, and who has none is told of a deadlock (error 1213).
+//!
+//! Who failed certification waits for its place, too, and its client may have a table by `LOCK TABLES`,
+//! from which no server takes it. So it is told at once, and its place is passed.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -21,10 +24,11 @@ use dromon_gates::Seqno;
 
 use super::{Node, lock};
 use crate::trx::{Kind, Stage, Trx};
+use crate::working::Work;
 
 /// So long an applier sleeps before those give way who have a place behind it, or wait for a table.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// And all who wait without a place: most of them are in nobody's way.
+/// And all who wait without a place, or failed: most of them are in nobody's way.
 const ALL: Duration = Duration::from_secs(3);
 /// And those that are out in chunks: their node commits nothing until they are through again. An engine
 /// that writes back its pages may have an applier sleep for some seconds, too.
@@ -64,7 +68,14 @@ fn slept(status: &str) -> Option<u64> {
 impl Node {
     /// This thread takes locks for the write set at `seqno`.
     pub(super) fn work_begins(&self, seqno: Seqno) {
-        lock(&self.working).begins(seqno, this_thread());
+        let (thread, statement) = (this_thread(), false);
+        lock(&self.working).begins(seqno, Work { thread, statement });
+    }
+
+    /// This thread runs the statement at `seqno`.
+    pub(super) fn statement_begins(&self, seqno: Seqno) {
+        let (thread, statement) = (this_thread(), true);
+        lock(&self.working).begins(seqno, Work { thread, statement });
     }
 
     /// It has them.
@@ -76,8 +87,8 @@ impl Node {
     pub(super) fn look_for_cycles(&self) {
         let released = self.gates.released();
         // Not under the lock, which each write set takes: that reads a file.
-        let thread = lock(&self.working).lowest(released);
-        let runs = thread.and_then(runs);
+        let lowest = lock(&self.working).lowest(released);
+        let runs = lowest.and_then(|w| runs(w.thread));
         let now = self.opened_at.elapsed();
         let stood = lock(&self.working).stood(released, runs, now);
         let Some((seqno, slept)) = stood.filter(|(_, slept)| *slept >= PATIENCE) else {
@@ -85,19 +96,25 @@ impl Node {
         };
         let mut gone = 0;
         for trx in self.trxs.all(|trx| trx.kind == Kind::Local) {
-            gone += usize::from(self.gives_way_behind(&trx, seqno, slept));
+            gone += usize::from(match lowest.is_some_and(|w| w.statement) {
+                false => self.gives_way_behind(&trx, seqno, slept),
+                true => failed_behind(&trx, seqno, slept),
+            });
         }
         if gone > 0 {
             self.note_now_and_then(&format!(
                 "the write set at seqno {seqno} waits for a lock that a client of this node may have, who is at its commit, \
-                 or for the storage engine: such clients give way. Who has a place already commits there; others are told of a deadlock \
-                 (error 1213), and may try again"
+                 or for the storage engine: such clients give way. Who has passed certification commits at its place; others are told of \
+                 a deadlock (error 1213), and may try again"
             ));
         }
     }
 
     /// Has one give way to the applier at `seqno`, which has slept for so long, if it may be in its way.
     fn gives_way_behind(&self, trx: &Trx, seqno: Seqno, slept: Duration) -> bool {
+        if failed_behind(trx, seqno, slept) {
+            return true;
+        }
         // The order waits for this: the next look finds who is busy now.
         let Some(mut body) = trx.try_lock() else {
             return false;
@@ -125,6 +142,22 @@ impl Node {
             _ => false,
         }
     }
+}
+
+/// Has one that failed certification behind `seqno` wait for its place no longer. Its rows are free, but not what its client
+/// has locked by `LOCK TABLES`: that is in the way until the client hears of the failure. The end of a stream has more to
+/// do at its place.
+fn failed_behind(trx: &Trx, seqno: Seqno, slept: Duration) -> bool {
+    let Some(mut body) = trx.try_lock() else {
+        return false;
+    };
+    let waits = body.stage == Stage::Failed && body.seqno > seqno && !body.refused;
+    if slept < ALL || !waits || !body.ends() || body.last_fragment >= 0 {
+        return false;
+    }
+    body.refused = true;
+    trx.waiter.interrupt();
+    true
 }
 
 #[cfg(test)]

@@ -388,6 +388,31 @@ fn failed_certification_waits_for_its_place() {
     });
 }
 
+/// Who was asked to give way, and failed all the same, has its place to wait for, too.
+#[test]
+fn asked_to_give_way_and_failed_it_waits_for_its_place() {
+    two_nodes(|world, winner, db| {
+        let (a, b) = ([World::addr(1)], [World::addr(2)]);
+        db.holds.close(Point::ApplyStart);
+        let t = open(&db, 1, 2);
+        let (id, trx) = (t.id, t.trx().expect("it wrote"));
+        world.net.cut(&a, &b);
+        let loser = commit(t);
+        stage(world, &trx, "Sent");
+        assert_eq!(db.node().abort(-1, id), (Outcome::Ok, -1));
+        let first = beaten(world, &winner);
+        world.net.heal();
+        let first = first.join().expect("no panic").seqno();
+        stage(world, &trx, "Failed");
+        assert!(!world.soon(|| loser.is_finished()));
+        db.holds.open(Point::ApplyStart);
+        assert_eq!(loser.join().expect("no panic"), End::Deadlock);
+        assert_eq!(world.settle().seqno, first + 1);
+        assert_eq!(db.position().seqno, first + 1, "its place is the last one");
+        assert_eq!(db.read(row(1)), 5);
+    });
+}
+
 /// Both look at the history and at what the node shares between its threads.
 #[test]
 fn replays_and_questions_do_not_wait_for_one_another() {

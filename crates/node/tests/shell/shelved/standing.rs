@@ -9,8 +9,7 @@ use dromon_node::Trx;
 use super::{LIMIT, PATIENT, all_have, all_is_over, held_back, shelve};
 use crate::chunks::{self, commit, end};
 use crate::toy::holds::Point;
-use crate::toy::row;
-use crate::toy::{Db, End};
+use crate::toy::{Db, Ddl, End, Key, Session, row};
 use crate::world::{World, run};
 
 /// A server asks a client to give way only when an applier comes to its lock, and not one that gets it
@@ -102,6 +101,91 @@ fn who_has_a_place_behind_an_applier_that_stands_runs_again_there() {
         assert!(replayed);
         world.settle();
         all_have(world, &[(1, 1), (70, 1)]);
+    });
+}
+
+/// What its client has locked by LOCK TABLES stays locked until it hears of the failure.
+fn hears_of_its_failure(world: &World, t: Session) {
+    let trx = t.trx().expect("it wrote");
+    let client = commit(t);
+    world.until("it has failed", || {
+        format!("{:?}", trx.lock().stage) == "Failed" || client.is_finished()
+    });
+    assert_eq!(end(client), End::Deadlock);
+}
+
+#[test]
+fn who_failed_behind_an_applier_that_stands_is_told_before_its_place_comes() {
+    run(2, PATIENT, LIMIT, |world| {
+        let (a, b) = (world.db(1), world.db(2));
+        b.holds.close_asleep(Point::ApplyStart);
+        let mut t = b.begin();
+        t.put(row(1), 7).expect("a free row");
+        let first = a.set(row(1), 1).seqno();
+        world.until("an applier stands", || {
+            b.holds.waiting(Point::ApplyStart) > 0
+        });
+        hears_of_its_failure(world, t);
+        assert_eq!(b.holds.waiting(Point::ApplyStart), 1, "it still stands");
+        b.holds.open(Point::ApplyStart);
+        assert_eq!(b.set(row(2), 2).seqno(), first + 2);
+        world.settle();
+        all_have(world, &[(1, 1), (2, 2)]);
+    });
+}
+
+#[test]
+fn behind_a_statement_that_stands_too() {
+    run(2, PATIENT, LIMIT, |world| {
+        let (a, b) = (world.db(1), world.db(2));
+        assert!(a.set(row(1), 1).is_committed());
+        world.settle();
+        let mut t = b.begin();
+        t.put(row(1), 7).expect("a free row");
+        // What passed certification behind it has its turn there.
+        let mut passes = b.begin();
+        passes.put(Key { table: 2, row: 1 }, 1).expect("a free row");
+        b.holds.close_asleep(Point::ApplyStart);
+        let add = Ddl::Add { table: 0, n: 10 };
+        assert!(a.ddl(&add).is_committed());
+        world.until("an applier stands", || {
+            b.holds.waiting(Point::ApplyStart) > 0
+        });
+        let passes = commit(passes);
+        hears_of_its_failure(world, t);
+        assert!(b.locked() > 0, "nobody runs again for that");
+        b.holds.open(Point::ApplyStart);
+        let replayed = matches!(end(passes), End::Committed { replayed: true, .. });
+        assert!(!replayed);
+        assert!(a.set(row(2), 2).is_committed(), "its place is passed");
+        world.settle();
+        all_have(world, &[(1, 11), (2, 2)]);
+    });
+}
+
+/// It runs at its place, inside commit order.
+#[test]
+fn behind_a_statement_that_stands_at_its_place_too() {
+    run(2, PATIENT, LIMIT, |world| {
+        let (a, b) = (world.db(1), world.db(2));
+        assert!(a.set(row(1), 1).is_committed());
+        world.settle();
+        for (from, times) in [(&a, 1), (&b, 2)] {
+            // Nothing that the statement asks to give way: that one comes later.
+            b.holds.close_asleep(Point::DdlRan);
+            let from = from.clone();
+            let statement = std::thread::spawn(move || from.ddl(&Ddl::Add { table: 0, n: 10 }));
+            world.until("it stands", || b.holds.waiting(Point::DdlRan) > 0);
+            let mut t = b.begin();
+            t.put(Key { table: 2, row: 1 }, 7).expect("a free row");
+            t.touches(row(1));
+            hears_of_its_failure(world, t);
+            b.holds.open(Point::DdlRan);
+            assert!(statement.join().expect("no panic").is_committed());
+            assert!(a.set(row(2), 2).is_committed(), "its place is passed");
+            world.settle();
+            all_have(world, &[(1, 1 + 10 * times), (2, 2)]);
+        }
     });
 }
 

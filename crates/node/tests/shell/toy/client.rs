@@ -286,6 +286,11 @@ impl Session {
         }
     }
 
+    /// As if it had changed a row that it has not locked.
+    pub fn touches(&mut self, key: Key) {
+        self.append(key, KeyType::Update);
+    }
+
     /// As if the last row had come into a unique index besides the primary one.
     pub fn add_unique(&mut self, key: Key) {
         self.add_made(1, key);
@@ -757,6 +762,12 @@ impl Session {
         }
         if entered == Outcome::TrxFail && trx.lock().failed_alike {
             // It was there when it ran again: the server moves no position a second time.
+            self.close();
+            return End::Deadlock;
+        }
+        if entered == Outcome::TrxFail && trx.lock().refused {
+            // Who waits before it waits for this client.
+            self.give_up(seqno);
             self.close();
             return End::Deadlock;
         }
