@@ -10,10 +10,9 @@ use dromon_writeset::{Seqno, Uuid};
 
 use super::connect_error::ONLY_PLACE;
 use super::duties::{Handler, Timings};
-use super::halves::HALF;
 pub(super) use super::ids::{incarnation_uuid, random_u64, random_uuid};
 use super::leave::told_to_leave;
-use super::linked::{has_moved, links_majority, missing, unlinked};
+use super::linked::{has_moved, missing, unlinked};
 use super::search::Unanswered;
 use super::{
     AskError, ConnectError, Delivered, EngineError, Item, Node, Pending, Phase, Shared, lock,
@@ -221,7 +220,6 @@ impl Node {
             (shared.own_leave, shared.left) = (false, None);
             (shared.removed, shared.ends_at) = (false, None);
             (shared.sync_asked, shared.join_failed) = (false, None);
-            shared.awaits_half = false;
         }
         self.goes_on(Phase::Connecting)
     }
@@ -610,8 +608,6 @@ impl Node {
         let mut told = Instant::now();
         let mut moved = None;
         let mut refused = None;
-        let half = std::mem::take(&mut self.shared().awaits_half);
-        let half_until = half.then(|| Instant::now() + HALF);
         loop {
             if let Some(addr) = &asking {
                 let answer = self.ask(name, addr, &Request::Join(join.clone()));
@@ -695,10 +691,6 @@ impl Node {
             let status = order.status();
             let stands = asking.is_none() || moved_at.is_some_and(|at| at.elapsed() >= STANDS);
             if stands && !status.primary && self.was_evicted(order) {
-                return Err(ConnectError::Evicted);
-            }
-            let over = half_until.is_some_and(|at| Instant::now() >= at);
-            if over && !status.primary && !links_majority(&status, &order.linked()) {
                 return Err(ConnectError::Evicted);
             }
             if asking.is_none() && !status.primary {

@@ -286,14 +286,6 @@ impl Node {
                         return Ok(Weighed::Found(Box::new(found)));
                     }
                 }
-                OwnHalf::MayCome(words) => {
-                    let log = self.resumable(position, search.settings, may_be_missed);
-                    if let Some(found) = log?.filter(|_| search.resume) {
-                        self.warn_now_and_then(&words);
-                        self.shared().awaits_half = true;
-                        return Ok(Weighed::Found(Box::new(found)));
-                    }
-                }
             }
         }
         let log_start = checkpoint.log_id.2;

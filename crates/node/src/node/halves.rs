@@ -9,16 +9,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dromon_order::{OrderStatus, RaftId, incarnation};
 use dromon_writeset::{Seqno, Uuid};
 
 use super::alone::Reached;
-use super::search::has_other_voters;
 use super::service::Job;
-use super::{ConnectError, LogSummary, Node, Phase, lock};
+use super::{ConnectError, Node, Phase, lock};
 use crate::cluster::ClusterState;
 use crate::durabilities::Told;
 use crate::forks::LogEnd;
@@ -27,8 +25,6 @@ use crate::options::Settings;
 
 /// How long the members of the own log may take to elect a leader.
 const ELECTS: Duration = Duration::from_secs(3);
-/// How long one that is back waits for its own half, if nobody of that is there yet: after a loss of power all come at once.
-pub(super) const HALF: Duration = Duration::from_secs(30);
 /// Pause between two rounds of questions.
 const AGAIN: Duration = Duration::from_millis(200);
 /// How often it is looked for another primary component, in `evs.suspect_timeout`s.
@@ -56,8 +52,6 @@ pub(super) enum OwnHalf {
     /// Such went on without that leader, and with this node's log they are a majority again: what
     /// is to be said if it goes on.
     Waits(String),
-    /// Nobody is there yet, who may come; where the log and the data are of it, and what is to be said if it goes on.
-    MayCome(String),
 }
 
 /// Where the log parted from that of a cluster.
@@ -247,15 +241,7 @@ impl Node {
                 return Ok(OwnHalf::Primary(r.addr.clone(), words));
             }
             let Some(first) = here.first() else {
-                if !self.half_may_come(name, &log, &reached, addr) {
-                    return Ok(OwnHalf::Gone);
-                }
-                let seconds = HALF.as_secs();
-                return Ok(OwnHalf::MayCome(format!(
-                    "{two}, and this node's log is of the other ({own}), of which nobody answers: it went on without that, \
-                     and may have lost its power. This node goes on with its log and waits up to {seconds} s for a majority \
-                     of it, then it joins {addr}. {GIVE_UP}"
-                )));
+                return Ok(OwnHalf::Gone);
             };
             if is_last {
                 // They went on without that leader: else the log would name it. It may have moved since, or be asked
@@ -274,20 +260,6 @@ impl Node {
                 )));
             }
             std::thread::sleep(AGAIN);
-        }
-    }
-
-    /// Whether the half of this `log`, of which nobody answers, may come back beside the leader at `addr`: it went on
-    /// without that, and its nodes did not leave in order, as those of one that is given up do. `reached`: who
-    /// follows another one by now.
-    fn half_may_come(&self, name: &str, log: &LogSummary, reached: &[Reached], addr: &str) -> bool {
-        let lost = reached.iter().filter(|r| log.voters.contains(&r.id));
-        let left = log.voters.len() - lost.count().min(log.voters.len());
-        let needed = log.is_voter() && has_other_voters(log) && 2 * left > log.voters.len();
-        let crashed = self.stopped_in_order().is_none() && !self.wants_copy.load(Relaxed);
-        needed && crashed && {
-            let id = self.engines.who_is_at(name, addr, ASK);
-            leaves_out(&log.members, id, addr)
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dromon_order::{OrderStatus, RaftId};
+use dromon_order::RaftId;
 
 use crate::options::HostPort;
 
@@ -31,15 +31,6 @@ pub(super) fn missing(
             names(here)
         ),
     }
-}
-
-/// Whether those voters are here that are a majority with this node.
-pub(super) fn links_majority(status: &OrderStatus, linked: &BTreeMap<RaftId, String>) -> bool {
-    let voters = status.members.voters();
-    let here = voters
-        .iter()
-        .filter(|id| **id == status.id || linked.contains_key(id));
-    2 * here.count() > voters.len()
 }
 
 /// Those of `listed` to which no link stands. That the log names one says nothing: another

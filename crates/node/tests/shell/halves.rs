@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dromon_node::{Phase, Position};
+use dromon_node::Phase;
 
 use crate::toy::row;
 use crate::world::{World, addrs, run};
@@ -107,69 +107,6 @@ fn the_two_that_went_on_are_a_majority_again() {
         assert!(world.report.times("n3", TWO) > 0);
         assert!(two.set(row(40), 7).is_committed());
         assert_eq!(world.db(1).size(), 1);
-    });
-}
-
-/// Both lose power at once. Each asks before it listens itself, and hears of the forced one alone.
-#[test]
-fn the_two_that_come_back_at_once_stay_with_each_other() {
-    run(3, QUICK, LIMIT, |world| {
-        part(world, 3);
-        for n in [2, 3] {
-            world.crash(n);
-        }
-        let both = [2, 3].map(|n| world.open_again(n));
-        std::thread::scope(|scope| {
-            for db in &both {
-                scope.spawn(|| db.connect(&World::url(), false).expect("they are two"));
-            }
-        });
-        for db in &both {
-            world.synced(db);
-            assert_eq!(db.read(row(12)), 7, "their data");
-        }
-        assert!(both[0].set(row(40), 7).is_committed());
-        assert_eq!(world.db(1).size(), 1);
-    });
-}
-
-/// As the operator gives one up: all of it are stopped, and come back.
-#[test]
-fn those_that_were_stopped_in_order_join_the_forced_one() {
-    run(3, QUICK, LIMIT, |world| {
-        part(world, 3);
-        for n in [2, 3] {
-            world.db(n).disconnect();
-        }
-        let both = [2, 3].map(|n| world.open(n, world.db(n).disk(), Position::UNDEFINED));
-        std::thread::scope(|scope| {
-            for db in &both {
-                scope.spawn(|| db.connect(&World::url(), false).expect("one is there"));
-            }
-        });
-        for db in &both {
-            world.synced(db);
-            assert_eq!(db.read(row(12)), 8, "the forced one's data");
-        }
-        world.settle();
-    });
-}
-
-/// The other one does not come.
-#[test]
-fn who_waits_for_its_half_in_vain_joins_the_forced_one() {
-    run(3, QUICK, LIMIT, |world| {
-        part(world, 3);
-        for n in [2, 3] {
-            world.crash(n);
-        }
-        let two = world.open_again(2);
-        two.connect(&World::url(), false).expect("one is there");
-        world.synced(&two);
-        assert_eq!(two.read(row(12)), 8, "the forced one's data");
-        assert!(world.report.said("waits up to 30 s for a majority of it"));
-        let kept = "The log is kept: its files are now";
-        assert_eq!(world.report.times("n2", kept), 1);
     });
 }
 
