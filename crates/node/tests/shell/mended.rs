@@ -30,8 +30,11 @@ fn failing_alike_on_all_appliers_costs_the_origin_its_place() {
             assert!(world.db(n).set(row(10 + n as u32), 1).is_committed());
         }
         // The server connects again without having left: it has seen the end.
-        // Only a new process can take the copy that it needs then.
-        origin.connect(&World::url(), false).expect("two are there");
+        // Only a new process can take the copy that it needs then, and it is told so.
+        let why = origin
+            .connect(&World::url(), false)
+            .expect_err("it needs a copy");
+        assert!(why.contains("so its server must be restarted"), "{why}");
         starts_anew(world, &origin);
         world.settle();
     });
