@@ -13,7 +13,7 @@ use crate::up::MOST_SECONDS;
 /// Options of `dromon down`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Nodes are stopped one after the other, the founder last, so that `dromon up` can start them again.\nOnly processes that `dromon up` started in this directory are touched.\n\nExit codes: 0 all ended cleanly, or there was nothing to stop; 1 one crashed while it stopped, says its log, or\nhad to be killed, or it could not be tried. Then --purge removes nothing, as the logs say why; a second call does."
+    after_help = "Nodes are stopped one after the other, the founder last, so that `dromon up` can start them again.\nOnly processes that `dromon up` started in this directory are touched.\n\nExit codes: 0 all ended cleanly, or there was nothing to stop; 1 one crashed while it stopped, says its log, or\nhad to be killed, or runs on as it was started by hand, or it could not be tried. Then --purge removes nothing, as the logs say why; a second call does."
 )]
 pub struct Args {
     /// Where the cluster lies.
@@ -77,11 +77,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Err(error) => return Err(error),
     };
     let _hold = cluster.hold()?;
-    let (mut all_well, mut all_tried) = (true, true);
+    let (mut all_well, mut all_tried, mut runs_on) = (true, true, false);
     for (name, report) in cluster.stop_each(Duration::from_secs(args.timeout))? {
         match report {
             Ok(report) => {
                 all_well &= !is_bad(&report);
+                runs_on |= matches!(report, StopReport::ByHand { .. });
                 out.line(line(&cluster, &name, &report));
             }
             Err(error) => {
@@ -112,5 +113,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             place::hint(args.dir.as_deref())
         ));
     }
-    Ok(out.end(u8::from(!all_well)))
+    // Who stops a cluster to copy it must know.
+    Ok(out.end(u8::from(!all_well || runs_on)))
 }

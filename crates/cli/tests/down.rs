@@ -135,6 +135,6 @@ fn what_was_started_by_hand_is_left_alone() {
         "db1  runs as process {}, which was not started",
         server.id()
     );
-    assert!(code == 0 && said.contains(&says) && runs, "{said}");
+    assert!(code == 1 && said.contains(&says) && runs, "{said}");
     assert!(!said.contains("was not running"), "{said}");
 }

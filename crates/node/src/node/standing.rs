@@ -15,7 +15,7 @@
 //! runs again there, and who has none is told of a deadlock (error 1213).
 //!
 //! Who failed certification waits for its place, too, and its client may have a table by `LOCK TABLES`,
-//! from which no server takes it. So it is told at once, and its place is passed.
+//! from which no server takes it. So it is told then, and its place is passed.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -101,7 +101,12 @@ impl Node {
                 true => failed_behind(&trx, seqno, slept),
             });
         }
-        if gone > 0 {
+        if gone > 0 && lowest.is_some_and(|w| w.statement) {
+            self.note_now_and_then(&format!(
+                "the statement at seqno {seqno} waits for a lock that a client of this node may have, who failed certification \
+                 behind it: such clients are told of a deadlock (error 1213) before their place comes"
+            ));
+        } else if gone > 0 {
             self.note_now_and_then(&format!(
                 "the write set at seqno {seqno} waits for a lock that a client of this node may have, who is at its commit, \
                  or for the storage engine: such clients give way. Who has passed certification commits at its place; others are told of \
