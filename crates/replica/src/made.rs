@@ -25,7 +25,8 @@ const TABLE: &str = "CREATE TABLE IF NOT EXISTS dromon_replica.made (\
     PRIMARY KEY (server, domain, seqno)\
     ) ENGINE=InnoDB";
 
-const BEFORE: &str = "SELECT @@server_id, @@last_gtid, @@gtid_binlog_state";
+const BEFORE: &str =
+    "SELECT @@server_id, @@last_gtid, @@gtid_binlog_state, @@GLOBAL.gtid_slave_pos";
 const BEHIND: &str = "SELECT @@last_gtid";
 
 const NO_DATABASE: u16 = 1049;
@@ -64,14 +65,14 @@ impl Made {
             let cell = row.next().flatten().unwrap_or_default();
             String::from_utf8_lossy(&cell).into_owned()
         };
-        let (server, last, state) = (cell(), cell(), cell());
+        let (server, last, state, applied) = (cell(), cell(), cell(), cell());
         let done = client.query(text)?;
         let behind = client.one(BEHIND)?.unwrap_or_default();
         if behind != last
             && let Ok(gtid) = behind.parse::<Gtid>()
             && gtid.server.to_string() == server
         {
-            self.found.push((gtid, own_before(gtid, &state)));
+            self.found.push((gtid, own_before(gtid, &state, &applied)));
         }
         Ok(done)
     }
@@ -104,11 +105,16 @@ impl Made {
 }
 
 /// The newest one of its server and domain before it. `state`: that of the binlog, which was asked for a moment before: if
-/// something has come since, that may have been the server's own.
-fn own_before(gtid: Gtid, state: &str) -> u64 {
-    let all = state.split(',').filter_map(|it| it.trim().parse().ok());
-    let there: Vec<Gtid> = all.filter(|it: &Gtid| it.domain == gtid.domain).collect();
-    let newest = there.iter().map(|it| it.seqno).max().unwrap_or(0);
+/// something has come since, that may have been the server's own. `applied`: what its own replica threads have, or a copy
+/// brought along. It counts on from there, too, and wrote none of it.
+fn own_before(gtid: Gtid, state: &str, applied: &str) -> u64 {
+    let of = |text: &str| -> Vec<Gtid> {
+        let all = text.split(',').filter_map(|it| it.trim().parse().ok());
+        all.filter(|it: &Gtid| it.domain == gtid.domain).collect()
+    };
+    let there = of(state);
+    let all = there.iter().copied().chain(of(applied));
+    let newest = all.map(|it| it.seqno).max().unwrap_or(0);
     if newest + 1 != gtid.seqno {
         return gtid.seqno.saturating_sub(1);
     }
@@ -169,16 +175,23 @@ mod tests {
 
     #[test]
     fn what_was_own_before() {
-        for (gtid, state, wanted) in [
-            ("0-2-1", "", 0),
-            ("0-2-8", "0-2-5,0-1-7,3-2-9", 5),
-            ("0-2-8", "0-1-7", 0),
+        for (gtid, state, applied, wanted) in [
+            ("0-2-1", "", "", 0),
+            ("0-2-8", "0-2-5,0-1-7,3-2-9", "", 5),
+            ("0-2-8", "0-1-7", "", 0),
             // Something else came between, and may be its own.
-            ("0-2-9", "0-1-7", 8),
-            ("3-2-1", "0-2-9", 0),
+            ("0-2-9", "0-1-7", "", 8),
+            ("3-2-1", "0-2-9", "", 0),
+            // It counts on from what it has of others, or of the server whose number it has now.
+            ("0-2-4001", "", "0-1-4000", 0),
+            ("0-2-4001", "", "3-1-7,0-2-4000", 0),
+            ("0-2-4001", "0-2-5", "0-1-4000", 5),
+            ("0-2-4002", "0-2-4001", "0-1-4000", 4001),
+            ("0-2-4002", "", "0-1-4000", 4001),
+            ("0-2-1", "", "3-1-4000", 0),
         ] {
             let gtid = gtid.parse().expect("a GTID");
-            assert_eq!(own_before(gtid, state), wanted, "{gtid}");
+            assert_eq!(own_before(gtid, state, applied), wanted, "{gtid}");
         }
     }
 
@@ -192,7 +205,7 @@ mod tests {
                     let n = asked.load(Ordering::Relaxed);
                     let last = ["", "0-2-8", "0-2-8"][n];
                     let state = ["0-1-7", "0-1-7,0-2-8", "0-1-7,0-2-8"][n];
-                    let row = ["2", last, state].map(str::to_owned);
+                    let row = ["2", last, state, "0-1-7"].map(str::to_owned);
                     Some(Reply::Row(row.to_vec()))
                 }
                 // The second one changes nothing.

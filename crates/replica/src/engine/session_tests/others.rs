@@ -1,5 +1,7 @@
 //! Sessions beside others: what came back, and who has begun, or gone.
 
+use std::sync::Mutex;
+
 use super::*;
 
 /// Its number alone does not say that the target wrote it: another server may have that, or the target is an older copy.
@@ -117,6 +119,65 @@ fn what_a_replica_made_is_not_what_the_target_wrote() {
         let text = std::fs::read_to_string(&path).expect("readable");
         assert!(!text.contains("0-1-5 has the target's server_id"), "{text}");
         std::fs::remove_file(&path).expect("there");
+    }
+}
+
+/// A target that counts on from a copy's gtid_slave_pos has written nothing by that, in the session that makes the tables there
+/// and in the next one.
+#[test]
+fn a_copy_that_counts_on_has_written_nothing() {
+    let packets = [vec![started(0)], statement(5, "CREATE DATABASE a").to_vec()].concat();
+    let source = Fake::new(move |text| match text {
+        _ if text.contains("@@GLOBAL.server_id") => {
+            let cells = ["9", "10.11.18-MariaDB-log"];
+            Some(Reply::Row(cells.map(str::to_owned).to_vec()))
+        }
+        "dump" => Some(Reply::Events(packets.clone())),
+        _ if text.starts_with("SET ") => None,
+        _ => Some(Reply::Nothing),
+    });
+    // Its newest own one, and the rows of what replicas made.
+    let (newest, kept) = (AtomicUsize::new(4000), Mutex::new(Vec::new()));
+    let target = Fake::new(move |text| {
+        let own = || match newest.load(Ordering::Acquire) {
+            4000 => String::new(),
+            n => format!("0-1-{n}"),
+        };
+        match text {
+            "SELECT @@log_bin" | "SELECT @@server_id" => Some(cell("1")),
+            "SELECT @@gtid_binlog_state" | "SELECT @@last_gtid" => Some(cell(&own())),
+            "SELECT @@GLOBAL.gtid_slave_pos" => Some(cell("0-1-4000")),
+            _ if text.starts_with("SELECT @@server_id, ") => {
+                let cells = ["1".to_owned(), own(), own(), "0-1-4000".to_owned()];
+                let asked = text.split(", ").count();
+                Some(Reply::Row(cells[..asked].to_vec()))
+            }
+            _ if text.starts_with("INSERT INTO dromon_replica.made") => {
+                let (_, rows) = text.split_once("VALUES (").expect("rows");
+                let (rows, _) = rows.split_once(") ON").expect("rows");
+                let rows = rows.split("),(").map(|row| {
+                    let cells = row.split(',').skip(1).map(str::to_owned);
+                    cells.collect()
+                });
+                kept.lock().expect("nobody panics").extend(rows);
+                None
+            }
+            _ if text.starts_with("SELECT domain, seqno,") => {
+                Some(Reply::Rows(kept.lock().expect("nobody panics").clone()))
+            }
+            _ if text.starts_with("CREATE ") && !text.contains(".made ") => {
+                newest.fetch_add(1, Ordering::AcqRel);
+                None
+            }
+            text => serves(text),
+        }
+    });
+    let mut settings = settings(&target, &[]);
+    settings.source.address = source.account().address;
+    for _ in 0..2 {
+        let end = Running::of(settings.clone()).end();
+        let says = matches!(&end, End::Fatal(why) if why.contains("0-1-5 comes next, and has the target's own"));
+        assert!(says, "{end:?}");
     }
 }
 
