@@ -455,6 +455,7 @@ impl Crew<'_> {
         }
         let readers = (0..settings.readers.max()).map(|number| Reader {
             number,
+            node: server.node,
             settings: settings.clone(),
             channel: channel.clone(),
             collations: collations.clone(),
@@ -464,6 +465,10 @@ impl Crew<'_> {
         });
         let readers = readers.collect();
         let mut watcher = connect(settings, shared)?;
+        // It asks how this server is. An epoch that another node has raised it sees when that comes here.
+        if server.node {
+            as_it_is(&mut watcher)?;
+        }
         if !channel.hold(&mut watcher, Place::Watcher)? {
             return Err(NotBegun::another());
         }
@@ -583,6 +588,12 @@ pub(super) fn connect(settings: &Settings, shared: &Shared) -> Result<Client, Cl
     Ok(client)
 }
 
+/// What is asked over this connection to a node is answered as it stands there. Else an ALTER or a large transaction that
+/// other nodes have, and this one not yet, would hold up each answer for as long as it takes, or until the node gives up.
+fn as_it_is(client: &mut Client) -> Result<(), ClientError> {
+    client.query(b"SET SESSION wsrep_sync_wait=0").map(|_| ())
+}
+
 /// Starts a thread that ends with its session; or why not.
 fn spawn<'scope>(
     scope: &'scope Scope<'scope, '_>,
@@ -607,14 +618,17 @@ impl Session {
     }
 }
 
-/// Connects for reading ahead: nothing is locked, and no view is kept.
+/// Connects for reading ahead: nothing is locked, and no view is kept. `node`: to a node of a cluster.
 pub(super) fn connect_to_read(
     settings: &Settings,
     shared: &Shared,
     channel: &Channel,
-    number: usize,
+    (number, node): (usize, bool),
 ) -> Result<Client, ClientError> {
     let mut client = connect(settings, shared)?;
+    if node {
+        as_it_is(&mut client)?;
+    }
     // Whoever has it now is newer, and ends this session soon: it is read without it.
     channel.hold(&mut client, Place::Reader(number))?;
     client.query(b"SET SESSION tx_isolation='READ-UNCOMMITTED'")?;
@@ -771,6 +785,24 @@ mod tests {
             assert_eq!(fake.said().contains(&one.to_owned()), log_bin == "1");
         }
     }
+
+    /// Who only looks does not wait for what a node has not applied yet.
+    #[test]
+    fn what_is_read_on_a_node_as_it_is() {
+        for node in [false, true] {
+            let fake = Fake::new(|text| text.contains(" GET_LOCK(").then(|| cell("1")));
+            let settings = settings(&fake, &[]);
+            let shared = Shared::new(&settings, String::new(), 64);
+            let channel = Channel::new("c");
+            connect_to_read(&settings, &shared, &channel, (0, node)).expect("a target");
+            let said = fake.said();
+            let at = |text: &str| said.iter().position(|said| said.starts_with(text));
+            let set = at("SET SESSION wsrep_sync_wait=0");
+            assert_eq!(set.is_some(), node, "{said:?}");
+            assert!(set < at("SELECT GET_LOCK("), "{said:?}");
+        }
+    }
+
     /// A proxy greets with a number of its own, which no lock has.
     #[test]
     fn connections_have_the_numbers_of_the_target() {

@@ -492,10 +492,10 @@ pub(super) fn run(
         if alive.elapsed() > ALIVE_EVERY {
             alive = Instant::now();
             match channel.epoch(&mut client) {
-                Ok(Some(newest)) if newest != epoch => {
+                Ok(Some(newest)) if newest > epoch => {
                     return shared.end(End::Fatal(ANOTHER.into()));
                 }
-                // Without its row it ends when something comes.
+                // Without its row, or with an older one that was put back, it ends when something comes.
                 Ok(_) => {}
                 Err(error) => {
                     let why = format!("the target does not answer any more: {error}");

@@ -197,6 +197,8 @@ impl ReadAhead {
 /// One of those who read.
 pub(super) struct Reader {
     pub number: usize,
+    /// The target is a node of a cluster.
+    pub node: bool,
     pub settings: Settings,
     pub channel: Channel,
     pub collations: Collations,
@@ -271,7 +273,8 @@ impl Reader {
 
 impl Reader {
     fn connect(&self, shared: &Shared) -> Result<Client, ClientError> {
-        super::begin::connect_to_read(&self.settings, shared, &self.channel, self.number)
+        let which = (self.number, self.node);
+        super::begin::connect_to_read(&self.settings, shared, &self.channel, which)
     }
 
     fn say_no_room(&self, shared: &Shared, error: &ClientError) {
@@ -374,6 +377,7 @@ mod tests {
         shared.lock().push(After::default(), Arc::new(unit));
         let reader = Reader {
             number: 0,
+            node: false,
             settings,
             channel: Channel::new("c"),
             collations: Collations::default(),

@@ -229,6 +229,47 @@ fn another_one_while_nothing_comes() {
     assert_eq!(running.end(), End::Fatal(crate::engine::ANOTHER.into()));
 }
 
+/// A node has another node's ALTER to apply: what is asked over a connection that waits for that is not answered. Who only
+/// watches asks over none that does.
+#[test]
+fn a_node_that_lags_while_nothing_comes() {
+    // A row that somebody has put back is no newer replica either.
+    for epoch in ["3", "2"] {
+        let source = sends(vec![started(0)]);
+        let (lags, asked) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let (is_lagging, counted) = (Arc::clone(&lags), Arc::clone(&asked));
+        let current = Mutex::new(true);
+        let target = Fake::new(move |text| match text {
+            _ if text.contains("'WSREP_ON'") => Some(cell("ON")),
+            // The watcher's is the last connection of a session that asks anything.
+            "SET SESSION wsrep_sync_wait=0" => {
+                *current.lock().expect("nobody panics") = false;
+                None
+            }
+            _ if text.starts_with("SELECT epoch FROM") && is_lagging.load(Ordering::Acquire) => {
+                match *current.lock().expect("nobody panics") {
+                    true => Some(Reply::Fail(1205)),
+                    false => {
+                        AtomicUsize::fetch_add(&counted, 1, Ordering::AcqRel);
+                        Some(cell(epoch))
+                    }
+                }
+            }
+            text => serves(text),
+        });
+        let mut settings = settings(&target, &[]);
+        settings.source.address = source.account().address;
+        let running = Running::of(settings);
+        running.until(|| {
+            let follows = |text: &String| text.contains("slave_connect_state");
+            source.said().iter().any(follows)
+        });
+        lags.store(true, Ordering::Release);
+        running.until(|| asked.load(Ordering::Acquire) > 1);
+        assert_eq!(running.told_to_end(), End::Told);
+    }
+}
+
 /// Another process has made this channel, was refused, and takes its row back beside one that begins: that looks once more
 /// whether a new channel may begin so.
 #[test]
