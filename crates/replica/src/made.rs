@@ -34,6 +34,8 @@ const NO_TABLE: u16 = 1146;
 
 /// Of each domain, which numbers such statements took, and the newest own one before each.
 pub(crate) type Numbers = BTreeMap<u32, BTreeMap<u64, u64>>;
+/// The newest of each domain.
+pub(crate) type Newest = BTreeMap<u32, u64>;
 
 /// Statements of which replicas of the target are to hear, if what is applied is in its binlog.
 #[derive(Debug)]
@@ -122,12 +124,24 @@ fn own_before(gtid: Gtid, state: &str, applied: &str) -> u64 {
     own.map_or(0, |it| it.seqno)
 }
 
+/// The newest ones of this server that the target's binlog ever had.
+pub(crate) fn newest(client: &mut Client, server: u32) -> Result<Newest, ClientError> {
+    let state = client
+        .one("SELECT @@gtid_binlog_state")?
+        .unwrap_or_default();
+    let gtids = state
+        .split(',')
+        .filter_map(|gtid| gtid.trim().parse::<Gtid>().ok());
+    let own = gtids.filter(|gtid| gtid.server == server);
+    Ok(own.map(|gtid| (gtid.domain, gtid.seqno)).collect())
+}
+
 /// What is written down of a server of this number whose own newest are these. If it is at less than that it has begun to
 /// count anew (RESET MASTER, an older copy): that says nothing any more, and is removed.
 pub(crate) fn read(
     client: &mut Client,
     server: u32,
-    newest: &BTreeMap<u32, u64>,
+    newest: &Newest,
 ) -> Result<Numbers, ClientError> {
     let text =
         format!("SELECT domain, seqno, own_before FROM dromon_replica.made WHERE server={server}");
@@ -148,15 +162,21 @@ pub(crate) fn read(
             all.entry(domain).or_default().insert(seqno, before);
         }
     }
-    let is_past = |domain: &u32, numbers: &BTreeMap<u64, u64>| {
-        let last = numbers.last_key_value().map_or(0, |(seqno, _)| *seqno);
-        newest.get(domain).is_none_or(|newest| *newest < last)
+    let past_of = |newest: &Newest| -> Vec<u32> {
+        let is_past = |domain: &u32, numbers: &BTreeMap<u64, u64>| {
+            let last = numbers.last_key_value().map_or(0, |(seqno, _)| *seqno);
+            newest.get(domain).is_none_or(|newest| *newest < last)
+        };
+        let past = all
+            .iter()
+            .filter(|(domain, numbers)| is_past(domain, numbers));
+        past.map(|(domain, _)| *domain).collect()
     };
-    let past: Vec<u32> = all
-        .iter()
-        .filter(|(domain, numbers)| is_past(domain, numbers))
-        .map(|(domain, _)| *domain)
-        .collect();
+    let mut past = past_of(newest);
+    if !past.is_empty() {
+        // Another channel may have begun since that was asked, and what it made be written down here.
+        past = past_of(&self::newest(client, server)?);
+    }
     for domain in past {
         all.remove(&domain);
         let text =
@@ -231,14 +251,24 @@ mod tests {
 
     #[test]
     fn what_counts_anew() {
-        for (newest, is_there) in [(Some(9), true), (Some(8), false), (None, false)] {
-            let fake = Fake::new(|text| {
+        for (newest, now, is_there) in [
+            (Some(9), "", true),
+            (Some(8), "0-2-8,3-2-9", false),
+            (None, "0-1-9", false),
+            // Another channel has made something between the two questions.
+            (Some(8), "0-2-9", true),
+            (None, "0-1-10,0-2-9", true),
+        ] {
+            let fake = Fake::new(move |text| {
                 let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
                 let rows = vec![row(["0", "8", "0"]), row(["0", "9", "8"])];
-                text.starts_with("SELECT").then_some(Reply::Rows(rows))
+                match text {
+                    "SELECT @@gtid_binlog_state" => Some(cell(now)),
+                    _ => text.starts_with("SELECT").then_some(Reply::Rows(rows)),
+                }
             });
             let mut client = Client::connect(&fake.account()).expect("a target");
-            let newest: BTreeMap<u32, u64> = newest.map(|n| (0, n)).into_iter().collect();
+            let newest: Newest = newest.map(|n| (0, n)).into_iter().collect();
             let all = read(&mut client, 2, &newest).expect("answers");
             assert_eq!(all.contains_key(&0), is_there);
             assert_eq!(fake.done().is_empty(), is_there, "{:?}", fake.said());

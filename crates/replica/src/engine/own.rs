@@ -1,15 +1,10 @@
 //! What the target wrote itself: transactions of its number that the source has may be its own, which came back, or those of
 //! another server with that number. Its binlog says which it wrote.
 
-use std::collections::BTreeMap;
-
 use dromon_binlog::Gtid;
 
 use crate::client::{Client, ClientError};
-use crate::made::{self, Numbers};
-
-/// The newest of each domain.
-type Newest = BTreeMap<u32, u64>;
+use crate::made::{self, Newest, Numbers};
 
 /// What is known of it.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +20,7 @@ pub(super) struct Own {
 
 impl Own {
     pub(super) fn read(client: &mut Client, server: u32) -> Result<Own, ClientError> {
-        let now = newest(&state(client)?, server);
+        let now = made::newest(client, server)?;
         let logs = client.one("SELECT @@log_bin")?.as_deref() == Some("1");
         // Without a binlog it says nothing of what one had.
         let made = match logs {
@@ -74,7 +69,7 @@ impl Own {
             return Ok(None);
         }
         // It may have been written since.
-        let now = newest(&state(client)?, self.server);
+        let now = made::newest(client, self.server)?;
         if self.logs && now != self.now {
             self.made = made::read(client, self.server, &now)?;
             self.now = now;
@@ -96,20 +91,6 @@ impl Own {
         };
         Ok(Some(found))
     }
-}
-
-/// Each server's newest of each domain that the target's binlog ever had.
-fn state(client: &mut Client) -> Result<String, ClientError> {
-    let state = client.one("SELECT @@gtid_binlog_state")?;
-    Ok(state.unwrap_or_default())
-}
-
-fn newest(state: &str, server: u32) -> Newest {
-    let gtids = state
-        .split(',')
-        .filter_map(|gtid| gtid.trim().parse::<Gtid>().ok());
-    let own = gtids.filter(|gtid| gtid.server == server);
-    own.map(|gtid| (gtid.domain, gtid.seqno)).collect()
 }
 
 /// What to do with a transaction that has its number where it wrote nothing.
