@@ -400,6 +400,28 @@ impl Channel {
             client.query(b"SET SESSION sql_log_bin=1, binlog_format=ROW")?;
         }
         let mut made = Made::new(logged);
+        let done = match self.make(client, &mut made, slots, at) {
+            Err(error) if error.is_lost() => return Err(error.into()),
+            done => done,
+        };
+        // What was made before an error has its numbers, too.
+        let kept = match logged {
+            true => client.query(b"SET SESSION sql_log_bin=0").map(|_| ()),
+            false => Ok(()),
+        };
+        let kept = kept.and_then(|()| made.keep(client));
+        done.and(kept)?;
+        Ok(slots)
+    }
+
+    /// The statements of [`Channel::prepare`]. `slots`: with those for commits that are not one after the other.
+    fn make(
+        &self,
+        client: &mut Client,
+        made: &mut Made,
+        slots: bool,
+        at: &Position,
+    ) -> Result<(), ClientError> {
         made.write(client, b"CREATE DATABASE IF NOT EXISTS dromon_replica")?;
         made.write(client, TABLE.as_bytes())?;
         // From before there was this column.
@@ -420,11 +442,7 @@ impl Channel {
             );
             made.write(client, insert.as_bytes())?;
         }
-        if logged {
-            client.query(b"SET SESSION sql_log_bin=0")?;
-        }
-        made.keep(client)?;
-        Ok(slots)
+        Ok(())
     }
 
     /// Begins a new epoch: waits for commits of an older one that are under way, and no other can

@@ -479,3 +479,31 @@ fn what_is_made_by_numbers_of_the_target() {
         .filter(|text| text.starts_with("INSERT INTO dromon_replica.made"));
     assert_eq!(kept.count(), 4, "{all:?}");
 }
+
+/// So is what was made before something that the target refuses; and what it refuses is said.
+#[test]
+fn what_is_made_before_an_error() {
+    let seqno = std::sync::atomic::AtomicU64::new(1);
+    let fake = Fake::new(move |text| match text {
+        "SELECT @@last_gtid" => {
+            let n = seqno.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Some(cell(&format!("0-2-{n}")))
+        }
+        _ if text.starts_with("SELECT @@server_id, ") => {
+            Some(Reply::Row(["2", "", "", ""].map(String::from).to_vec()))
+        }
+        TABLE => Some(Reply::Fail(1114)),
+        _ => stand(text),
+    });
+    let mut client = Client::connect(&fake.account()).expect("a target");
+    let start = Position::new();
+    let stand = Channel::new("c").begin(&mut client, Order::Strict, new(&start), true);
+    let says = matches!(&stand, Err(StandError::Client(error)) if error.code() == Some(1114));
+    assert!(says, "{stand:?}");
+    let said = fake.said();
+    let at = |begin: &str| said.iter().position(|text| text.starts_with(begin));
+    let kept = at("INSERT INTO dromon_replica.made").expect("it is kept");
+    assert!(said[kept].contains("VALUES (2,0,1,0) ON"), "{said:?}");
+    let off = at("SET SESSION sql_log_bin=0").expect("no more is logged");
+    assert!(off < kept, "{said:?}");
+}
