@@ -91,14 +91,16 @@ pub enum ConnectError {
     NoUsableData,
     /// Founding was asked for, and another node's log has more.
     #[error(
-        "safe_to_bootstrap is 1 in grastate.dat, but {addr}, which this node's log names as a member, runs and has \
+        "safe_to_bootstrap is 1 in grastate.dat, but {addr}, which {}, runs and has \
          more of the log ({}; here {}): a cluster founded here could lose transactions \
          that were acknowledged. Nothing was changed. {}",
-        named(*.theirs), named(*.ours), rather_than_before_it(*.no_log)
+        who_names(*.listed), named(*.theirs), named(*.ours), rather_than_before_it(*.no_log)
     )]
     MoreElsewhere {
         /// Who has more.
         addr: String,
+        /// Its address is listed, and the log here does not name it.
+        listed: bool,
         /// The last entry there.
         theirs: LogId,
         /// And here.
@@ -270,6 +272,14 @@ pub enum ConnectError {
     /// The join was not ordered in time.
     #[error("the cluster did not order this node's join within {0} s; try again")]
     JoinTimeout(u64),
+}
+
+/// By what one is known.
+fn who_names(listed: bool) -> &'static str {
+    match listed {
+        true => "wsrep_cluster_address lists",
+        false => "this node's log names as a member",
+    }
 }
 
 /// Why a database may lack what its log has.
@@ -461,6 +471,7 @@ mod tests {
             ConnectError::TooFewAnswer { named, no_log: why }.to_string(),
             ConnectError::MoreElsewhere {
                 addr: "n2:1".into(),
+                listed: true,
                 theirs: LogId::default(),
                 ours: LogId::default(),
                 no_log: why,

@@ -4,9 +4,8 @@
 //! advanced node after an outage, history and seqno of a backup. Both are taken
 //! as requests. A seqno counts by itself only if this node wrote it when it
 //! stopped cleanly ([`Marks::stopped`]); any other one is compared with what
-//! the storage engine says. The flag counts unless a node that the own log names
-//! belongs to a primary component, or has more of the log; who has no log asks those
-//! that the address list names ([`listed`](super::listed)).
+//! the storage engine says. The flag counts unless a node that the own log or the address
+//! list names ([`listed`](super::listed)) belongs to a primary component, or has more of the log.
 //!
 //! [`Marks::stopped`]: crate::ddl_marks::Marks::stopped
 
@@ -17,7 +16,8 @@ use dromon_order::{Leadership, Start};
 
 use super::alone::{Probed, ahead_of, other_primary};
 use super::connect::{Found, random_u64, random_uuid};
-use super::search::{has_other_voters, has_others, is_later, votes_alone};
+use super::listed::Beside;
+use super::search::{NO_MEMBER, has_other_voters, has_others, is_later, votes_alone};
 use super::{ConnectError, LogSummary, Node, lock};
 use crate::cluster::ClusterState;
 use crate::grastate::GraState;
@@ -199,20 +199,20 @@ impl Node {
         }
         let of_other_build = (log.as_ref()).and_then(|log| self.of_other_build(log, settings, ""));
         let listed = match &log {
-            None => self.found_listed(name, address, position, settings, resume)?,
-            Some(log) => {
-                let others = log.members.iter().filter(|(id, _)| **id != log.id);
-                let named = others.map(|(_, addr)| addr.as_str()).collect();
-                self.found_listed_too(name, address, position, settings, resume, &named)?
-            }
+            None => Beside {
+                found: self.found_listed(name, address, position, settings, resume)?,
+                also: None,
+            },
+            Some(log) => self.found_listed_too(name, address, position, settings, resume, log)?,
         };
-        if let Some(found) = listed {
+        if let Some(found) = listed.found {
             return Ok(found);
         }
         let others = log.filter(has_others);
+        let also = listed.also.as_ref();
         if let Some(log) = &others
             && let Some(found) =
-                self.found_beside(name, address, position, settings, resume, log)?
+                self.found_beside(name, address, position, settings, resume, log, also)?
         {
             return Ok(found);
         }
@@ -304,8 +304,9 @@ impl Node {
         })
     }
 
-    /// Founding, while the own log names others: these are asked first.
+    /// Founding, while the own log names others: these are asked first, and who is at `also`.
     /// `None`: nobody is in the way, and the own log cannot be gone on with.
+    #[allow(clippy::too_many_arguments)]
     fn found_beside(
         &self,
         name: &str,
@@ -314,13 +315,14 @@ impl Node {
         settings: &Settings,
         resume: bool,
         log: &LogSummary,
+        also: Option<&String>,
     ) -> Result<Option<Found>, ConnectError> {
         let Probed {
             reached,
             untold,
             silent,
             going,
-        } = self.look_for_others(name, log);
+        } = self.look_for_others(name, log, also);
         let ours = ClusterState::peek_position(&log.checkpoint.node);
         let ours = ours.map_or(position.history, |at| at.history);
         let untold_of = |why| ConnectError::Untold {
@@ -347,6 +349,7 @@ impl Node {
         {
             return Err(ConnectError::MoreElsewhere {
                 addr: r.addr.clone(),
+                listed: r.id == NO_MEMBER,
                 theirs: r.last,
                 ours: log.last,
                 no_log: self.no_log_to_go_on_with(settings),
@@ -411,14 +414,15 @@ impl Node {
         }
     }
 
-    /// Asks the other members of the own log, for a while, until one of them
+    /// Asks the other members of the own log, and who is at `also`, for a while, until one of them
     /// belongs to a primary component.
-    fn look_for_others(&self, name: &str, log: &LogSummary) -> Probed {
+    fn look_for_others(&self, name: &str, log: &LogSummary, also: Option<&String>) -> Probed {
         let until = Instant::now() + LOOK;
         loop {
             // Who is silent takes all that time.
             let is_last = Instant::now() >= until;
             let others = log.members.iter().filter(|(id, _)| **id != log.id);
+            let others = others.chain(also.map(|addr| (&NO_MEMBER, addr)));
             let probed = self.probe(name, others);
             if probed.reached.iter().any(|r| r.primary) || is_last {
                 return probed;

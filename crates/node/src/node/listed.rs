@@ -4,13 +4,15 @@
 //! would found a second cluster under the name of the one that runs, and clients would write
 //! to both.
 
-use std::collections::BTreeSet;
 use std::time::Instant;
+
+use dromon_order::LogId;
 
 use super::connect::Found;
 use super::founding::{AGAIN, LOOK};
-use super::search::ASK;
-use super::{AskError, ConnectError, Node};
+use super::search::{ASK, is_later, votes_alone};
+use super::{AskError, ConnectError, LogSummary, Node};
+use crate::cluster::ClusterState;
 use crate::messages::{Answer, Need, Position, Request, decode, encode};
 use crate::options::{ClusterAddress, Settings};
 
@@ -19,8 +21,6 @@ use crate::options::{ClusterAddress, Settings};
 struct Told {
     /// Belongs to a primary component: its address, and where that stands.
     primary: Option<(String, Position)>,
-    /// Where the members of that are.
-    members: Vec<String>,
     /// Has data, and no majority (now).
     with_data: Option<(String, Position)>,
     /// May be there, and cannot be asked: why, and what to do.
@@ -31,6 +31,39 @@ struct Told {
     shut_out: Option<String>,
     /// Is just starting or stopping: who has data says so in a moment.
     starting: bool,
+    /// All who have data.
+    heard: Vec<Heard>,
+}
+
+/// What one that has data says of itself.
+#[derive(Debug)]
+struct Heard {
+    addr: String,
+    primary: bool,
+    position: Position,
+    /// Whether it knows who leads it.
+    led: bool,
+    /// Where the members of its log are.
+    members: Vec<String>,
+    /// The last entry of its log.
+    last: LogId,
+}
+
+impl Heard {
+    /// Whether it has more than `log`, of the same history, and that counts: one that alone votes was there for all
+    /// that was acknowledged in its own incarnation.
+    fn is_ahead_of(&self, log: &LogSummary) -> bool {
+        self.last > log.last && (!votes_alone(log) || is_later(self.last.term, log))
+    }
+}
+
+/// What is there for who founds with a log.
+#[derive(Default)]
+pub(super) struct Beside {
+    /// To be joined instead.
+    pub found: Option<Found>,
+    /// Belongs to a primary component, one of whose members the log names: to be asked with those.
+    pub also: Option<String>,
 }
 
 impl Told {
@@ -110,10 +143,10 @@ impl Node {
         why.map_or(Ok(None), refused)
     }
 
-    /// Founding with a log, whose members are asked by themselves: also who is listed is, once. Nodes may have other
-    /// addresses since, and other logs. `None`: nobody there belongs to a primary component of this history, or the log
-    /// (which has its members at `named`) leads to that.
-    #[allow(clippy::too_many_arguments)]
+    /// Founding with a `log`, whose members are asked by themselves: also who is listed is. Nodes may have other
+    /// addresses since, and other logs. A primary component of this history is joined, or the start is refused. So it is
+    /// beside one that has more of the log and waits for its others: those went on without this node, and with a
+    /// cluster founded here there would be two once they are back.
     pub(super) fn found_listed_too(
         &self,
         name: &str,
@@ -121,19 +154,58 @@ impl Node {
         position: Position,
         settings: &Settings,
         resume: bool,
-        named: &BTreeSet<&str>,
-    ) -> Result<Option<Found>, ConnectError> {
-        let told = self.told_by(name, &others_listed(address, settings));
-        let by_log = told.members.iter().any(|addr| named.contains(&**addr));
-        match &told.primary {
-            Some((addr, theirs))
-                if theirs.history == self.saved().uuid
-                    && !by_log
-                    && self.is_led(name, addr, settings) =>
-            {
-                self.instead_of_founding(name, address, position, settings, resume, addr, theirs)
+        log: &LogSummary,
+    ) -> Result<Beside, ConnectError> {
+        let listed = others_listed(address, settings);
+        let named = |addr: &String| {
+            let mut members = log.members.iter();
+            members.any(|(id, at)| *id != log.id && at == addr)
+        };
+        let of_log = ClusterState::peek_of_any_build(&log.checkpoint.node).map(|at| at.history);
+        // The state file may be gone, and the log of another history than a backup that was put beside it.
+        let saved = self.saved().uuid;
+        let is_ours = |h: &&Heard| {
+            let theirs = h.position.history;
+            let known = of_log == Some(theirs) || [saved, position.history].contains(&theirs);
+            known && !theirs.is_nil()
+        };
+        let until = Instant::now() + LOOK;
+        let mut changes = false;
+        loop {
+            // Who is silent takes all that time.
+            let is_last = Instant::now() >= until;
+            let told = self.told_by(name, &listed);
+            let ours: Vec<&Heard> = told.heard.iter().filter(is_ours).collect();
+            let mut primary = ours.iter().filter(|h| h.primary);
+            if let Some(h) = primary.find(|h| self.is_led(name, &h.addr, settings)) {
+                if h.members.iter().any(named) {
+                    // The log leads to it. Who is named need not be there any more.
+                    let also = Some(h.addr.clone()).filter(|addr| !named(addr));
+                    return Ok(Beside { also, found: None });
+                }
+                let (addr, theirs) = (&h.addr, &h.position);
+                let found = self
+                    .instead_of_founding(name, address, position, settings, resume, addr, theirs)?;
+                return Ok(Beside { found, also: None });
             }
-            _ => Ok(None),
+            let same = ours.iter().filter(|h| of_log == Some(h.position.history));
+            let ahead = same.filter(|h| !named(&h.addr) && h.is_ahead_of(log));
+            let ahead = ahead.max_by_key(|h| h.last);
+            changes |= told.starting || ahead.is_some() || ours.iter().any(|h| h.primary || h.led);
+            if changes && !is_last {
+                std::thread::sleep(AGAIN);
+                continue;
+            }
+            return match ahead {
+                Some(h) => Err(ConnectError::MoreElsewhere {
+                    addr: h.addr.clone(),
+                    listed: true,
+                    theirs: h.last,
+                    ours: log.last,
+                    no_log: self.no_log_to_go_on_with(settings),
+                }),
+                None => Ok(Beside::default()),
+            };
         }
     }
 
@@ -197,18 +269,25 @@ impl Node {
                 Ok(Some(Answer::Info {
                     primary,
                     position,
+                    leader,
                     members,
+                    last,
                     ..
                 })) => {
                     let place = match primary {
-                        true => {
-                            told.members = members;
-                            &mut told.primary
-                        }
+                        true => &mut told.primary,
                         false if position.history.is_nil() => continue,
                         false => &mut told.with_data,
                     };
                     *place = Some((addr.clone(), position));
+                    told.heard.push(Heard {
+                        addr: addr.clone(),
+                        primary,
+                        position,
+                        led: leader.is_some(),
+                        members,
+                        last,
+                    });
                 }
                 // About to go on without the others.
                 Ok(Some(Answer::Wait(why))) => told.untold = Some(format!("{addr}: {why}")),

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use dromon_order::{Start, incarnation};
+use dromon_order::{RaftId, Start, incarnation};
 use dromon_writeset::{Seqno, Uuid};
 
 use super::connect::Found;
@@ -23,6 +23,9 @@ pub(super) const ASK: Duration = Duration::from_secs(3);
 /// A log that is a majority by itself goes on after this long, although some of the
 /// members it names do not answer: slow ones may have been forced to go on without it.
 pub(super) const ALONE: Duration = Duration::from_secs(10);
+
+/// Stands for the id of one that is asked by its address only.
+pub(super) const NO_MEMBER: RaftId = 0;
 
 /// Why a question got no answer.
 pub(super) struct Unanswered {

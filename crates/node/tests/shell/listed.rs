@@ -1,6 +1,7 @@
 //! Founders without a log that tells them of others, and data of another library.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use dromon_node::{AskError, Position};
@@ -11,6 +12,7 @@ use crate::toy::{Db, Disk, row};
 use crate::world::{World, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
+const FLAG: &str = "safe_to_bootstrap";
 
 fn fresh(world: &World, n: usize) -> Arc<Db> {
     world.open(n, Disk::empty(), Position::UNDEFINED)
@@ -21,7 +23,7 @@ fn without_log(world: &World, disk: Disk, flag: &str) -> Arc<Db> {
     let at = disk.position;
     fresh(world, 3);
     world.write_state_file(3, at);
-    world.edit_state_file(3, "safe_to_bootstrap", flag);
+    world.edit_state_file(3, FLAG, flag);
     world.open(3, disk, at)
 }
 
@@ -58,34 +60,169 @@ fn who_lost_its_disk_does_not_found_a_second_cluster_beside_the_one_listed() {
     });
 }
 
-/// Nodes with other addresses, and other logs, have taken the places of all that its log names.
+/// Nodes with other addresses, and other logs, have taken the places of all that the log of node 3 names: the
+/// `newer` ones. What its engine has is older than their logs.
+fn replaced(world: &World, newer: &[usize]) -> String {
+    write(&world.db(1), 0..5);
+    world.settle();
+    world.crash(3);
+    world.until("the others go on", || {
+        [1, 2].iter().all(|n| world.db(*n).size() == 2)
+    });
+    for n in newer {
+        world.join(*n);
+    }
+    for n in [1, 2] {
+        world.db(n).disconnect();
+    }
+    let first = world.db(newer[0]);
+    assert!(first.set(row(7), 7).is_committed());
+    world.voters(newer.len());
+    let list: Vec<_> = newer.iter().map(|n| World::addr(*n)).collect();
+    format!("gcomm://{}", list.join(","))
+}
+
+/// Told so by its flag, or because its state file was removed: the way to a full copy, elsewhere.
 #[test]
 fn nor_does_who_has_a_log_of_members_that_are_gone() {
-    run(3, "", LIMIT, |world| {
-        write(&world.db(1), 0..5);
-        world.settle();
-        world.crash(3);
-        world.until("the others go on", || {
-            [1, 2].iter().all(|n| world.db(*n).size() == 2)
+    for removed in [false, true] {
+        run(3, "", LIMIT, move |world| {
+            let list = replaced(world, &[4, 5]);
+            match removed {
+                true => world.remove_state_file(3),
+                false => world.edit_state_file(3, FLAG, "1"),
+            }
+            let back = world.open_again(3);
+            // Their logs begin behind what it has.
+            let why = back.connect(&list, true).expect_err("they are there");
+            assert!(why.contains("would be a second one"), "{why}");
+            assert!(!back.node().is_primary());
+            back.connect(&list, false).expect("as usual");
+            world.synced(&back);
+            world.until("it has what they have", || back.read(row(7)) == 7);
+            world.until("it is one of three", || world.db(4).size() == 3);
         });
+    }
+}
+
+/// The others are about to elect another one.
+#[test]
+fn nor_while_their_leader_has_just_died() {
+    run(3, "", LIMIT, |world| {
+        let list = replaced(world, &[4, 5, 6]);
+        world.edit_state_file(3, FLAG, "1");
+        let addr = world.db(4).stat("dromon_leader");
+        let leader = [4, 5, 6].into_iter().find(|n| World::addr(*n) == addr);
+        world.crash(leader.expect("one of them"));
+        let back = world.open_again(3);
+        // On a slow machine that takes them longer than it looks.
+        let why = back.connect(&list, true).expect_err("they are there");
+        assert!(why.contains("which wsrep_cluster_address lists"), "{why}");
+        assert!(!back.node().is_primary());
+        let alone = "safe_to_bootstrap was set while the log names other voters";
+        assert!(!world.report.said(alone), "it does not even begin to");
+    });
+}
+
+/// Whom its log names has died; those that came since are listed only, and have not dropped that one yet.
+#[test]
+fn who_founds_finds_a_primary_component_by_a_member_of_its_log_that_is_gone() {
+    let patient = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
+    run(3, patient, LIMIT, |world| {
+        write(&world.db(2), 0..5);
+        world.db(1).disconnect();
+        world.voters(2);
+        let third = world.db(3);
+        third.disconnect();
         for n in [4, 5] {
             world.join(n);
         }
-        for n in [1, 2] {
-            world.db(n).disconnect();
+        world.voters(3);
+        write(&world.db(4), 5..9);
+        world.crash(2);
+        for n in [4, 5] {
+            world.until("another one leads", || {
+                let db = world.db(n);
+                db.stat("dromon_leader") != World::addr(2) && db.node().is_primary()
+            });
         }
-        assert!(world.db(4).set(row(7), 7).is_committed());
-        world.edit_state_file(3, "safe_to_bootstrap", "1");
-        let back = world.open_again(3);
+        world.edit_state_file(3, FLAG, "1");
+        let back = world.open(3, third.disk(), third.position());
         let list = format!("gcomm://{},{}", World::addr(4), World::addr(5));
-        // Their logs begin behind what it has.
-        let why = back.connect(&list, true).expect_err("they are there");
-        assert!(why.contains("would be a second one"), "{why}");
-        assert!(!back.node().is_primary());
-        back.connect(&list, false).expect("as usual");
+        back.connect(&list, true).expect("two are there");
         world.synced(&back);
-        world.until("it has what they have", || back.read(row(7)) == 7);
-        world.until("it is one of three", || world.db(4).size() == 3);
+        assert!(world.report.said("joining that one"));
+        write(&world.db(4), 9..12);
+        world.until("it gets that", || back.read(row(11)) == 7);
+        world.settle();
+    });
+}
+
+/// Node 1 is alone when its host dies; then 2 was told to go on, and 3 has joined it. All are dead now.
+pub fn superseded(world: &World) {
+    let (two, three) = (world.db(2), world.db(3));
+    three.disconnect();
+    world.voters(2);
+    two.disconnect();
+    world.voters(1);
+    write(&world.db(1), 0..3);
+    world.crash(1);
+    go_on_without(world);
+}
+
+/// See [`superseded`].
+pub fn go_on_without(world: &World) {
+    let (two, three) = (world.db(2), world.db(3));
+    world.edit_state_file(2, FLAG, "1");
+    let two = world.open(2, two.disk(), two.position());
+    two.connect(&World::url(), true).expect("it was told to");
+    world.synced(&two);
+    let three = world.open(3, three.disk(), three.position());
+    three.connect(&World::url(), false).expect("one is there");
+    world.synced(&three);
+    world.voters(2);
+    write(&two, 5..9);
+    world.settle();
+    world.crash(2);
+    world.crash(3);
+}
+
+/// Node `n`, which crashed, waits with its log for the others.
+pub fn waits(world: &World, n: usize) -> (Arc<Db>, JoinHandle<Result<(), String>>) {
+    let db = world.open_again(n);
+    let joins = {
+        let db = db.clone();
+        std::thread::spawn(move || db.connect(&World::url(), false))
+    };
+    world.until("it waits", || db.stat("dromon_log_last") != "0");
+    (db, joins)
+}
+
+/// After a loss of power its unit, which has the order to found for good, starts it before most of them are back.
+#[test]
+fn whose_log_others_went_on_without_founds_nothing_beside_one_of_them_that_waits() {
+    run(3, "", LIMIT, |world| {
+        superseded(world);
+        let (two, joins) = waits(world, 2);
+        world.edit_state_file(1, FLAG, "1");
+        let one = world.open_again(1);
+        let why = one.connect(&World::url(), true).expect_err("two has more");
+        for words in [
+            "10.0.0.2:4567, which wsrep_cluster_address lists, runs and has more of the log",
+            "Nothing was changed",
+        ] {
+            assert!(why.contains(words), "{why}");
+        }
+        assert!(!one.node().is_primary());
+        let three = world.open_again(3);
+        three.connect(&World::url(), false).expect("they are two");
+        joins.join().expect("no panic").expect("they are two");
+        one.connect(&World::url(), false).expect("as it says");
+        for db in [&one, &two, &three] {
+            world.synced(db);
+        }
+        assert_eq!(one.read(row(8)), 7);
+        world.settle();
     });
 }
 
