@@ -8,6 +8,7 @@ use dromon_writeset::{Seqno, Uuid};
 
 use super::connect::Found;
 use super::halves::Parted;
+use super::listed::others_listed;
 use super::service::from_parts;
 use super::{Aside, AskError, ConnectError, EngineError, LogSummary, Node};
 use crate::cluster::ClusterState;
@@ -307,7 +308,8 @@ impl Node {
             let log = self.look_into_log(settings)?;
             let log = log.filter(votes_alone);
             let alone = log.is_some();
-            if log.is_some_and(|log| self.is_left_behind(&log, settings, looked)) {
+            let history = found.state.position().history;
+            if log.is_some_and(|log| self.is_left_behind(&log, history, settings, looked)) {
                 return Ok(None);
             }
             let others = self.others_named(settings)?.join(", ");
@@ -325,15 +327,30 @@ impl Node {
     }
 
     /// Whether the members that `log`, which alone votes, names may have gone on without
-    /// it, as an operator forced one to: nothing else would keep it from doing so too.
-    fn is_left_behind(&self, log: &LogSummary, settings: &Settings, looked: Duration) -> bool {
+    /// it, as an operator forced one to: nothing else would keep it from doing so too. The log need not name
+    /// those any more, so who is listed and of the same `history` counts likewise.
+    fn is_left_behind(
+        &self,
+        log: &LogSummary,
+        history: Uuid,
+        settings: &Settings,
+        looked: Duration,
+    ) -> bool {
         // It ends before the search does.
         let patience = ALONE.min(settings.wait_prim_timeout / 2);
-        let cluster = self.shared().cluster.clone();
+        let (cluster, address) = {
+            let shared = self.shared();
+            (shared.cluster.clone(), shared.address.clone())
+        };
         let others = || log.members.iter().filter(|(id, _)| **id != log.id);
-        let probed = self.probe(&cluster, others());
-        let reached = probed.reached;
-        let all = reached.len() == others().count();
+        let mut listed = others_listed(&address, settings);
+        listed.retain(|addr| others().all(|(_, named)| named != addr));
+        let asked = others().chain(listed.iter().map(|addr| (&NO_MEMBER, addr)));
+        let mut probed = self.probe(&cluster, asked);
+        let is_member = |id: RaftId| id != NO_MEMBER;
+        let mut reached = std::mem::take(&mut probed.reached);
+        reached.retain(|r| is_member(r.id) || r.history == history);
+        let all = reached.iter().filter(|r| is_member(r.id)).count() == others().count();
         let mut terms = reached.iter().map(|r| r.last.term);
         reached.iter().any(|r| r.primary)
             || probed.going.is_some()

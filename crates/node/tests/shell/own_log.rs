@@ -5,7 +5,11 @@ use std::time::Duration;
 use dromon_node::{AskError, Position};
 
 use crate::chunks;
+use crate::listed::{go_on_without, waits};
 use crate::load::Load;
+use crate::membership::begin_join;
+use crate::net::lock;
+use crate::toy::holds::Point;
 use crate::toy::{Disk, row};
 use crate::world::{World, addrs, run};
 
@@ -187,6 +191,41 @@ fn who_waits_for_members_that_were_replaced_finds_those_that_are_listed() {
         joined.expect("two are there");
         world.until("it has what they have", || again.read(row(1)) == 1);
         world.until("it is one of three", || world.db(4).size() == 3);
+    });
+}
+
+/// Others went on without the only one that votes by its log; that names one that was about to join it, and is gone.
+#[test]
+fn who_alone_votes_by_its_log_does_not_go_on_beside_one_listed_that_went_on_without_it() {
+    run(3, QUICK, LIMIT, |world| {
+        lock(&world.own_options).insert(1, "pc.wait_prim_timeout=PT8S");
+        let one = world.db(1);
+        world.db(3).disconnect();
+        world.voters(2);
+        world.db(2).disconnect();
+        world.voters(1);
+        one.holds.close(Point::DonorCopies);
+        begin_join(world, 4, "n1");
+        world.until("it is amid its copy", || {
+            one.holds.waiting(Point::DonorCopies) == 1 && one.size() == 2
+        });
+        assert_eq!(one.stat("dromon_voters"), "1");
+        world.crash(4);
+        world.crash(1);
+        go_on_without(world);
+        let (two, joins) = waits(world, 2);
+        let one = world.open_again(1);
+        let why = one.connect(&World::url(), false).expect_err("two has more");
+        assert!(why.contains("failed to reach primary view"), "{why}");
+        let three = world.open_again(3);
+        three.connect(&World::url(), false).expect("they are two");
+        joins.join().expect("no panic").expect("they are two");
+        one.connect(&World::url(), false).expect("two are there");
+        for db in [&one, &two, &three] {
+            world.synced(db);
+        }
+        assert_eq!(one.read(row(8)), 7);
+        world.settle();
     });
 }
 
