@@ -23,6 +23,7 @@ mod life;
 #[cfg(test)]
 mod life_tests;
 mod listen;
+mod names;
 mod out;
 #[cfg(test)]
 mod presence_tests;
@@ -55,6 +56,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 
 pub use listen::BindError;
+pub use names::addresses;
 pub use request::{request, request_blocking, who_is_at};
 pub use secure::{Security, SecurityConfig, SecurityError};
 pub use socket::Brake;

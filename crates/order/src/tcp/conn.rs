@@ -3,17 +3,16 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSlice};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use super::aside::{aside, no_thread};
+use super::names::{resolve, unresolved};
 use super::secure::Security;
 use super::socket::Socket;
 use crate::address::parse_address;
@@ -22,9 +21,6 @@ use crate::wire::{
     FRAME_HEADER, FrameKind, Hello, HelloAnswer, MESSAGE_PART, Misbehaviour, PeerMisbehaved,
     RawFrame, frame_header, read_frame, read_greeting, room_wanted,
 };
-
-/// Host names looked up at once, each on a thread of its own.
-static RESOLVING: Semaphore = Semaphore::const_new(256);
 
 /// The moment until which something must be done, and the words for it.
 #[derive(Clone, Copy, Debug)]
@@ -169,11 +165,14 @@ pub(super) async fn connect(
     let found: Vec<SocketAddr> = match hp.ip() {
         Some(ip) => vec![SocketAddr::new(ip, hp.port)],
         None => {
-            let found = resolve(addr, (hp.host, hp.port));
-            timeout_at(deadline.at, found).await.map_err(|_| {
-                let why = format!("the resolver did not answer within {:?}", deadline.limit);
-                unresolved(addr, why, true)
-            })??
+            let found = resolve(addr, &hp);
+            // It may answer yet, that somebody is there.
+            timeout_at(deadline.at, found)
+                .await
+                .map_err(|_| NetError::NotAsked {
+                    addr: addr.to_owned(),
+                    why: format!("the resolver did not answer within {:?}", deadline.limit),
+                })??
         }
     };
     let mut last = unresolved(addr, "the name has no address".to_owned(), false);
@@ -204,48 +203,6 @@ pub(super) async fn connect(
         }
     }
     Err(last)
-}
-
-fn unresolved(addr: &str, why: String, here: bool) -> NetError {
-    NetError::Resolve {
-        addr: addr.to_owned(),
-        why,
-        here,
-    }
-}
-
-/// Whether it is this host's resolver that failed, as it is not there yet or cannot ask: that a name does not exist is
-/// an answer. Of the system's function only its words come here.
-fn is_resolvers_fault(e: &io::Error) -> bool {
-    let text = e.to_string();
-    let faults = [
-        "Temporary failure in name resolution",
-        "Non-recoverable failure in name resolution",
-        "Memory allocation failure",
-        // Of musl.
-        "Try again",
-        "Non-recoverable error",
-        "Out of memory",
-    ];
-    e.raw_os_error().is_some() || faults.iter().any(|fault| text.ends_with(fault))
-}
-
-/// The addresses of a host name.
-async fn resolve(addr: &str, name: (String, u16)) -> Result<Vec<SocketAddr>, NetError> {
-    let not_asked = |why: String| NetError::NotAsked {
-        addr: addr.to_owned(),
-        why,
-    };
-    // One that hangs keeps its place when nobody waits for it any more.
-    let turn = RESOLVING.acquire().await;
-    let looking = aside("dromon-resolve", move || {
-        let _turn = turn;
-        name.to_socket_addrs().map(Iterator::collect)
-    });
-    match looking.map_err(|e| not_asked(no_thread(&e)))?.await {
-        Ok(found) => found.map_err(|e| unresolved(addr, e.to_string(), is_resolvers_fault(&e))),
-        Err(_) => Err(not_asked("looking for its name failed".to_owned())),
-    }
 }
 
 fn connect_error(addr: &str, e: &io::Error) -> NetError {
@@ -508,20 +465,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_does_not_exist_is_told_from_a_resolver_that_cannot_say() {
-        let by = |detail: &str| {
-            let words = format!("failed to lookup address information: {detail}");
-            is_resolvers_fault(&io::Error::other(words))
-        };
-        assert!(by("Temporary failure in name resolution"));
-        assert!(by("Non-recoverable failure in name resolution"));
-        assert!(is_resolvers_fault(&io::Error::from_raw_os_error(24)));
-        assert!(!by("Name or service not known"));
-        assert!(!by("No address associated with hostname"));
-        assert!(!by("Name does not resolve"), "of musl");
-    }
-
-    #[test]
     fn no_way_from_this_host_is_told_from_nobody_there() {
         use io::ErrorKind::{
             AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkDown, NetworkUnreachable,
@@ -533,7 +476,5 @@ mod tests {
         for kind in [ConnectionRefused, HostUnreachable] {
             assert_eq!(of(kind), Presence::Nobody, "{kind}");
         }
-        let gone = unresolved("db2:4567", "Name or service not known".into(), false);
-        assert_eq!(gone.presence(), Presence::Nobody);
     }
 }

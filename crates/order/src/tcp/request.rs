@@ -174,7 +174,7 @@ pub fn who_is_at(
     })
 }
 
-fn blocking<T: Send>(
+pub(super) fn blocking<T: Send>(
     addr: &str,
     work: impl Future<Output = Result<T, NetError>> + Send,
 ) -> Result<T, NetError> {

@@ -4,8 +4,10 @@ use std::io::Write;
 use std::sync::atomic::AtomicBool;
 
 use super::aside::tests::NONE_LEFT;
+use super::names::tests::{at, name};
 use super::tests::{SOON, all_up, config, identity, next_frame, until};
 use super::*;
+use crate::network::Presence;
 
 /// `n` under a name, which has to be resolved.
 fn by_name(id: RaftId, n: &TcpNetwork) -> BTreeMap<RaftId, String> {
@@ -130,4 +132,25 @@ async fn a_connection_whose_task_panics_leaves_its_place() {
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     until("told", || said.load(Ordering::Relaxed)).await;
     until("left", || nobody_there(&a)).await;
+}
+
+/// Each lookup takes longer than one attempt may.
+#[tokio::test]
+async fn a_name_that_takes_long_to_look_up_leads_there_in_the_end() {
+    let limit = Duration::from_millis(400);
+    let a = TcpNetwork::bind(config(1).0).unwrap();
+    name("slow.test", move || {
+        std::thread::sleep(limit * 2);
+        Ok(vec![at("127.0.0.1")])
+    });
+    let there = format!("slow.test:{}", a.local_addr().port());
+    let who = identity(5);
+    let open = Security::default();
+    let ask = || request(&there, &who, &open, Bytes::new(), limit);
+    let began = Instant::now();
+    // Then somebody is asked.
+    while let Err(e @ NetError::NotAsked { .. }) = ask().await {
+        assert_eq!(e.presence(), Presence::Untold, "nobody knows yet");
+        assert!(began.elapsed() < SOON, "it never leads there");
+    }
 }
