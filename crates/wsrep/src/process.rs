@@ -11,11 +11,28 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// Ends the process with SIGABRT, without the server's handler for it: that one
 /// writes a report of a crash, and this is none. For a server that waits for a
 /// copy which will never come: taken down in order it would first go through the
-/// end of engines that were never started.
+/// end of engines that were never started. Nor does it leave a core file.
+///
+/// The first process of a container, which none of its own signals ends by default, exits as if by that one: else
+/// it would go on to an instruction that traps, and the server's handler would take that for a crash.
 pub fn abort() -> ! {
-    // SAFETY: restoring a signal's default action touches no memory of ours.
+    /// What shells and container runtimes show of SIGABRT.
+    const ABORTED: c_int = 128 + libc::SIGABRT;
+    let none = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: a limit that the kernel copies; restoring a signal's default action touches no memory of ours, and
+    // `_exit` has no conditions.
     unsafe {
-        libc::signal(libc::SIGABRT, libc::SIG_DFL);
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+        let traps = [libc::SIGSEGV, libc::SIGILL, libc::SIGBUS, libc::SIGTRAP];
+        for signal in [libc::SIGABRT].into_iter().chain(traps) {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        if libc::getpid() == 1 {
+            libc::_exit(ABORTED);
+        }
     }
     std::process::abort()
 }
@@ -187,6 +204,43 @@ mod tests {
             }
             assert!(!told_to_stop());
         }
+    }
+
+    /// What the next test has of it, as a process of its own.
+    const ABORTS: &str = "DROMON_TEST_ABORTS";
+
+    #[test]
+    fn the_first_process_of_a_container_ends_as_any_other_does() {
+        use std::os::unix::process::ExitStatusExt;
+
+        extern "C" fn reports(_: c_int) {
+            // SAFETY: `_exit` has no conditions.
+            unsafe { libc::_exit(99) }
+        }
+        if std::env::var_os(ABORTS).is_some() {
+            let handler: extern "C" fn(c_int) = reports;
+            for signal in [libc::SIGSEGV, libc::SIGABRT] {
+                // SAFETY: the handler does nothing that must not be done in one.
+                unsafe { libc::signal(signal, handler as libc::sighandler_t) };
+            }
+            abort();
+        }
+        let own = std::env::current_exe().expect("this test");
+        let name = std::thread::current().name().map(str::to_owned);
+        let test = [name.as_deref().expect("its name"), "--exact", "--nocapture"];
+        let outside = Command::new(&own).args(test).env(ABORTS, "1").status();
+        let outside = outside.expect("it starts");
+        assert_eq!(outside.signal(), Some(libc::SIGABRT));
+        assert!(!outside.core_dumped());
+        const FIRST: [&str; 3] = ["--fork", "--pid", "--"];
+        let may = Command::new("unshare").args(FIRST).arg("true").status();
+        if !may.is_ok_and(|may| may.success()) {
+            return; // nobody may make another first process here
+        }
+        let mut inside = Command::new("unshare");
+        let inside = inside.args(FIRST).arg(&own).args(test);
+        let inside = inside.env(ABORTS, "1").status().expect("it starts");
+        assert_eq!(inside.code(), Some(134));
     }
 
     #[test]
