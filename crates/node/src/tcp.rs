@@ -26,7 +26,7 @@ pub use dromon_order::tcp::Brake;
 
 use crate::messages::Position;
 use crate::node::{Aside, AskError, EngineError, Engines, ISOLATED, LogSummary};
-use crate::options::Settings;
+use crate::options::{HostPort, Settings};
 use crate::spool::MapFile;
 
 /// The process around a real node.
@@ -52,6 +52,9 @@ pub trait Host: Send + Sync {
     /// What may cut the process off at any moment, as a handler of signals.
     fn brake(&self) -> Option<Arc<dyn Brake>>;
 }
+
+/// How long a round of questions waits for the addresses of one name; a later one has them.
+const RESOLVE: Duration = Duration::from_secs(1);
 
 /// The engines of a real node.
 pub struct Tcp {
@@ -177,6 +180,10 @@ impl Engines for Tcp {
         }
         let id = who_is_at(addr, &asking(cluster), &self.security, timeout);
         id.ok().filter(|id| *id != 0)
+    }
+
+    fn addresses(&self, addr: &str) -> Vec<(HostPort, bool)> {
+        dromon_order::tcp::addresses(addr, RESOLVE)
     }
 
     fn secure(&self, settings: &Settings) -> Result<Vec<String>, String> {

@@ -633,10 +633,12 @@ impl Node {
                         if let Err(Unanswered { why, refused: true }) = &other {
                             self.tell_refused(why);
                         }
+                        let others: Vec<String> = others.iter().map(ToString::to_string).collect();
+                        let others = self.each_address(&others, &self.settings());
                         // A founder's address names nobody: ask the same again.
                         asking = others
                             .get(turn % others.len().max(1))
-                            .map_or_else(|| asking.clone(), |a| Some(a.to_string()));
+                            .map_or_else(|| asking.clone(), |addr| Some(addr.clone()));
                         turn += 1;
                     }
                 }
@@ -739,8 +741,10 @@ impl Node {
     fn look_for_moved(&self, name: &str, order: &Arc<dyn Order>, listed: &[HostPort]) -> bool {
         let mut found = false;
         let settings = self.settings();
-        let others: Vec<_> = listed.iter().filter(|a| !settings.is_own(a)).collect();
-        for addr in unlinked(&others, &order.linked()) {
+        let others = listed.iter().filter(|a| !settings.is_own(a));
+        let others: Vec<String> = others.map(ToString::to_string).collect();
+        let others = self.each_address(&others, &settings);
+        for addr in unlinked(others, &order.linked()) {
             // Each that is silent takes its time.
             let ends =
                 matches!(self.phase(), Phase::Leaving | Phase::Closed) || self.db.told_to_stop();

@@ -114,10 +114,11 @@ impl Node {
         let mut damage = None;
         loop {
             let mut round = Round {
-                candidates: known.clone(),
+                candidates: self.each_address(&known, settings),
                 ..Round::default()
             };
-            if let Some(found) = self.ask_each(&search, &mut round, known.len() > 1)? {
+            let others = round.candidates.len() > 1;
+            if let Some(found) = self.ask_each(&search, &mut round, others)? {
                 return Ok(found);
             }
             if round.refusals > 0 && round.refusals == round.said.len() {

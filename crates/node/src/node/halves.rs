@@ -326,7 +326,8 @@ impl Node {
         members.insert(own);
         let listed = address.resolve(settings.base_port);
         let listed = listed.iter().filter(|a| !settings.is_own(a));
-        let listed = listed.map(ToString::to_string).collect();
+        let listed: Vec<String> = listed.map(ToString::to_string).collect();
+        let listed = self.each_address(&listed, &settings);
         let places = lock(&self.beside).places(listed, &members);
         let ours = incarnation(status.term);
         let answers = self.ask_all(&cluster, &places, &encode(&Request::Probe), ASK);

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use dromon_order::RaftId;
 
-use crate::options::HostPort;
-
 /// The one that was stopped last is by itself since the others left in order: it founds, and they join it.
 const CLEANLY: &str = "if all were stopped cleanly, first the one whose grastate.dat says safe_to_bootstrap: 1, with \
                        --wsrep-new-cluster (galera_new_cluster does; stop it before if it runs)";
@@ -35,8 +33,8 @@ pub(super) fn missing(
 
 /// Those of `listed` to which no link stands. That the log names one says nothing: another
 /// member may be there now.
-pub(super) fn unlinked(listed: &[&HostPort], linked: &BTreeMap<RaftId, String>) -> Vec<String> {
-    let all = listed.iter().map(ToString::to_string);
+pub(super) fn unlinked(listed: Vec<String>, linked: &BTreeMap<RaftId, String>) -> Vec<String> {
+    let all = listed.into_iter();
     all.filter(|addr| linked.values().all(|at| at != addr))
         .collect()
 }
@@ -76,19 +74,15 @@ mod tests {
         let at = |all: &[(RaftId, &str)]| -> BTreeMap<RaftId, String> {
             all.iter().map(|(id, a)| (*id, (*a).to_owned())).collect()
         };
-        let host = |host: &str| HostPort {
-            host: host.to_owned(),
-            port: 1,
-        };
-        let (a, c) = (host("a"), host("c"));
+        let listed = || vec!["a:1".to_owned(), "c:1".to_owned()];
         // This is 1, and runs where 2 was.
         let named = at(&[(1, "a:1"), (2, "b:1"), (3, "c:1")]);
-        assert_eq!(unlinked(&[&a, &c], &at(&[])), ["a:1", "c:1"]);
+        assert_eq!(unlinked(listed(), &at(&[])), ["a:1", "c:1"]);
         assert!(has_moved(2, "a:1", &named, &at(&[])));
         assert!(!has_moved(3, "c:1", &named, &at(&[])), "the log says so");
         assert!(!has_moved(4, "a:1", &named, &at(&[])), "no member");
         let linked = at(&[(2, "a:1")]);
-        assert_eq!(unlinked(&[&a, &c], &linked), ["c:1"]);
+        assert_eq!(unlinked(listed(), &linked), ["c:1"]);
         assert!(!has_moved(2, "d:1", &named, &linked), "the link stands");
     }
 }

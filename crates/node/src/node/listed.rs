@@ -259,6 +259,7 @@ impl Node {
     }
 
     fn told_by(&self, name: &str, others: &[String]) -> Told {
+        let others = &self.each_address(others, &self.settings());
         let answers = self.ask_all(name, others, &encode(&Request::Probe), ASK);
         let own = self.shared().uuid;
         let mut told = Told::default();

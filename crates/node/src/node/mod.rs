@@ -26,6 +26,7 @@
 //! `streaming`, `flow`, gates; none is held across a call of the database or of the order that can
 //! block.
 
+mod addresses;
 mod alone;
 mod apply;
 mod asking;
@@ -102,7 +103,7 @@ use crate::holders::Holders;
 use crate::in_log::{Hold, LeftInLog};
 use crate::lacking::{Gap, LackingFile};
 use crate::messages::{Join, Need, Position};
-use crate::options::{ClusterAddress, Options, Settings};
+use crate::options::{ClusterAddress, HostPort, Options, Settings};
 use crate::quarantine::Quarantine;
 use crate::retention::Mark;
 use crate::spool::{MapFile, Spooler};
@@ -228,6 +229,13 @@ pub trait Engines: Send + Sync {
     fn who_is_at(&self, cluster: &str, addr: &str, timeout: Duration) -> Option<RaftId> {
         let _ = (cluster, addr, timeout);
         None
+    }
+
+    /// Where the name in `addr` leads, if to several addresses, and which of them are of this host. Those to which
+    /// there is no way are left out.
+    fn addresses(&self, addr: &str) -> Vec<(HostPort, bool)> {
+        let _ = addr;
+        Vec::new()
     }
 
     /// Reads the files of encryption and secret that `settings` name, for
@@ -697,6 +705,8 @@ pub struct Node {
     log_too_slow: AtomicBool,
     /// What is said once a minute at most.
     told: Mutex<reconnect::Told>,
+    /// By name: its other addresses, as they were told last.
+    addresses_told: Mutex<BTreeMap<String, String>>,
     /// The same of one that another build wrote.
     unread_told: AtomicBool,
     durabilities: Mutex<Durabilities>,

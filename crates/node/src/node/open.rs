@@ -194,6 +194,7 @@ impl Node {
             log_held_up: AtomicBool::new(false),
             log_too_slow: AtomicBool::new(false),
             told: Mutex::default(),
+            addresses_told: Mutex::default(),
             unread_told: AtomicBool::new(false),
             durabilities: Mutex::default(),
             lacking_file: Mutex::new(lacking_file),

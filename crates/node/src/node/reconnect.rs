@@ -290,7 +290,8 @@ impl Node {
         }
         // All members may have been replaced since, at other addresses. Of these, and whom they name, those of another
         // incarnation decide nothing: the log's own may come yet.
-        let mut listed = others_listed(&address, &self.settings());
+        let settings = self.settings();
+        let mut listed = self.each_address(&others_listed(&address, &settings), &settings);
         listed.retain(|addr| !named.contains(addr));
         self.log_counts_at(&cluster, listed, status.id, ours, |_, _| ()) == Some(false)
     }

@@ -203,7 +203,9 @@ impl Node {
         };
         let listed = address.resolve(settings.base_port);
         let listed = listed.iter().filter(|a| !settings.is_own(a));
-        let mut places: BTreeMap<String, RaftId> = listed.map(|a| (a.to_string(), 0)).collect();
+        let listed: Vec<String> = listed.map(ToString::to_string).collect();
+        let listed = self.each_address(&listed, settings).into_iter();
+        let mut places: BTreeMap<String, RaftId> = listed.map(|addr| (addr, 0)).collect();
         let named = log.members.iter().filter(|(id, _)| **id != log.id);
         places.extend(named.map(|(id, addr)| (addr.clone(), *id)));
         let ended_in = log.end.last.incarnation();

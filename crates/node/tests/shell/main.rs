@@ -25,6 +25,7 @@ mod marks;
 mod membership;
 mod mended;
 mod net;
+mod one_name;
 mod one_node;
 mod own_log;
 mod paces;

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use dromon_node::grastate::STATE_FILE;
 use dromon_node::messages::{Answer, Request, decode, encode};
-use dromon_node::options::Settings;
+use dromon_node::options::{HostPort, Settings};
 use dromon_node::spool::MapFile;
 use dromon_node::{Aside, AskError, EngineError, Engines, ISOLATED, LogSummary, Position};
 use dromon_order::logstore::{LogStore, Record, WriteDone, WriteOp};
@@ -55,6 +55,8 @@ pub struct Net {
     told: Mutex<HashMap<String, dromon_node::Position>>,
     /// By address: what who asks there gets instead of an answer.
     strange: Mutex<BTreeMap<String, Unheard>>,
+    /// By name: the addresses of hosts that share it.
+    names: Mutex<BTreeMap<String, Vec<String>>>,
     /// Addresses as far away as the other side of the earth.
     far: Mutex<BTreeSet<String>>,
     /// Addresses whose next engine begins its log and does not start.
@@ -132,6 +134,7 @@ impl Net {
             disks: Mutex::default(),
             told: Mutex::default(),
             strange: Mutex::default(),
+            names: Mutex::default(),
             far: Mutex::default(),
             failing: Mutex::default(),
             panicking: Mutex::default(),
@@ -218,6 +221,20 @@ impl Net {
     /// From now on who asks at `addr` gets this error, whatever runs there.
     pub fn speak_strangely(&self, addr: &str, error: Unheard) {
         lock(&self.strange).insert(addr.to_owned(), error);
+    }
+
+    /// From now on `name` stands for all of `addrs`.
+    pub fn name(&self, name: &str, addrs: &[String]) {
+        lock(&self.names).insert(name.to_owned(), addrs.to_vec());
+    }
+
+    /// Who takes a connection of `asker` to `addr`: of those with one name the asker itself, else the first one.
+    fn taker(&self, asker: &str, addr: &str) -> String {
+        let named = lock(&self.names).get(addr).cloned().unwrap_or_default();
+        let wires = lock(&self.wires);
+        let mut there = named.iter().filter(|a| wires.ports.contains_key(*a));
+        let nearest = there.clone().find(|a| *a == asker).or(there.next());
+        nearest.cloned().unwrap_or_else(|| addr.to_owned())
     }
 
     /// From now on a question to `addr` takes six round trips of 250 ms.
@@ -713,6 +730,7 @@ impl Engines for MemEngines {
         if !self.alive.load(Ordering::Acquire) {
             return Err(AskError::Unreachable("this process was killed".to_owned()));
         }
+        let addr = &*self.net.taker(&self.addr, addr);
         let pair = (self.addr.clone(), addr.to_owned());
         let strange = lock(&self.net.strange).get(addr).copied();
         if let Some(error) = strange {
@@ -751,6 +769,12 @@ impl Engines for MemEngines {
             let answer = answer.map(|answer| self.net.of_its_build(addr, answer));
             answer.map_err(|e| unreachable(&e))
         })
+    }
+
+    fn addresses(&self, addr: &str) -> Vec<(HostPort, bool)> {
+        let named = lock(&self.net.names).get(addr).cloned().unwrap_or_default();
+        let at = |a: &String| dromon_order::address::parse_address(a, 0).expect("an address");
+        named.iter().map(|a| (at(a), *a == self.addr)).collect()
     }
 
     fn map_file(&self) -> MapFile {
