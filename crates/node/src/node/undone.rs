@@ -17,6 +17,7 @@
 
 use std::cell::Cell;
 use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -33,11 +34,19 @@ thread_local! {
     static ENTERED: Cell<Option<(usize, u64)>> = const { Cell::new(None) };
 }
 
-/// Whether a thread of this process waits for words of a client, or is not there any more.
-fn is_over(thread: u32) -> bool {
-    match std::fs::read_to_string(format!("/proc/self/task/{thread}/wchan")) {
+/// The threads of this process.
+const TASKS: &str = "/proc/self/task";
+
+/// Whether a thread among `tasks` waits for words of a client, or is not there any more.
+fn is_over(tasks: &str, thread: u32) -> bool {
+    let task = Path::new(tasks).join(thread.to_string());
+    match std::fs::read_to_string(task.join("wchan")) {
         Ok(place) => is_poll(&place),
-        Err(e) => thread > 0 && e.kind() == ErrorKind::NotFound,
+        // Some kernels have no word for where a thread sleeps: that alone says nothing of it.
+        Err(e) => {
+            let gone = || task.try_exists().is_ok_and(|there| !there);
+            thread > 0 && e.kind() == ErrorKind::NotFound && gone()
+        }
     }
 }
 
@@ -140,7 +149,7 @@ impl Node {
                 continue;
             };
             // It may have been finished since the lock: so two looks.
-            let over = is_over(thread);
+            let over = is_over(TASKS, thread);
             let was_over = self.over.swap(if over { seqno } else { -1 }, Relaxed) == seqno;
             if over && was_over {
                 self.is_undone(&trx);
@@ -203,13 +212,22 @@ mod tests {
         });
         let number = told.recv().expect("it runs");
         std::thread::sleep(Duration::from_millis(200));
-        assert!(is_over(number));
+        assert!(is_over(TASKS, number));
         drop(client);
         let _ = told.recv();
         std::thread::sleep(Duration::from_millis(200));
-        assert!(!is_over(number) && !is_over(0));
+        assert!(!is_over(TASKS, number) && !is_over(TASKS, 0));
         let _ = told.recv();
         thread.join().expect("no panic");
-        assert!(is_over(number), "it is gone");
+        assert!(is_over(TASKS, number), "it is gone");
+    }
+
+    #[test]
+    fn who_has_no_word_for_where_it_sleeps_is_not_gone() {
+        let tasks = tempfile::tempdir().expect("a directory");
+        let at = tasks.path().to_str().expect("words");
+        std::fs::create_dir(tasks.path().join("7")).expect("room");
+        assert!(!is_over(at, 7));
+        assert!(is_over(at, 8));
     }
 }
