@@ -59,6 +59,15 @@ pub(crate) fn position(
     let at = |name: &str| data_dir.join(name).to_string_lossy().into_owned();
     let (log, pid) = (at("dromon-recover.log"), at("dromon-recover.pid"));
     let mut args = args_of(&cmdline, &pid);
+    // It would look for them from here.
+    if let Some(began) = std::env::var_os("PWD") {
+        make_absolute(&mut args, Path::new(&began));
+    }
+    args.extend(
+        std::env::current_dir()
+            .ok()
+            .and_then(|here| stands_in(&here, data_dir)),
+    );
     let remove = || {
         for file in [&log, &pid] {
             let _ = fs::remove_file(file); // may never have been there
@@ -107,6 +116,27 @@ fn args_of(cmdline: &[u8], pid: &str) -> Vec<String> {
     args.push("--socket=".into());
     args.push(format!("--pid-file={pid}"));
     args
+}
+
+/// Files of options that the server found from where it was started, as it would not from its data directory, in which
+/// it stands by now.
+fn make_absolute(args: &mut [String], began: &Path) {
+    for arg in args {
+        if let Some((option, file)) = arg.split_once('=')
+            && ["--defaults-file", "--defaults-extra-file"].contains(&option)
+            && Path::new(file).is_relative()
+            && began.join(file).is_file()
+        {
+            *arg = format!("{option}={}", began.join(file).display());
+        }
+    }
+}
+
+/// The option that leads to `data_dir` from anywhere, if this process stands there, as a server does in its data
+/// directory. The options that led there may be relative. (The state file's directory may be another one.)
+fn stands_in(here: &Path, data_dir: &Path) -> Option<String> {
+    let same = fs::canonicalize(data_dir).ok()? == fs::canonicalize(here).ok()?;
+    same.then(|| format!("--datadir={}", here.display()))
 }
 
 /// What a server's settings are, in the words of its own help.
@@ -345,6 +375,24 @@ mod tests {
         assert!(!help("0", "TRUE", "1").binlog_decides());
         assert!(!help("(No default value)", "TRUE", "1").binlog_decides());
         assert!(!Settings::default().binlog_decides());
+    }
+
+    #[test]
+    fn what_led_from_where_the_server_began_leads_from_its_data_directory_too() {
+        let dir = std::env::temp_dir().join(format!("dromon-relative-{}", std::process::id()));
+        let data = dir.join("data");
+        fs::create_dir_all(&data).expect("a directory");
+        fs::write(dir.join("my.cnf"), "").expect("a file");
+        let words = "mariadbd\0--defaults-file=my.cnf\0--defaults-extra-file=none.cnf\0--port=1\0";
+        let mut args = options_of(words.as_bytes());
+        make_absolute(&mut args, &dir);
+        let given = dir.join(".").join("data");
+        let (there, elsewhere) = (stands_in(&data, &given), stands_in(&dir, &given));
+        fs::remove_dir_all(&dir).expect("it was made here");
+        let file = format!("--defaults-file={}/my.cnf", dir.display());
+        assert_eq!(args, [&file, "--defaults-extra-file=none.cnf", "--port=1"]);
+        assert_eq!(there, Some(format!("--datadir={}", data.display())));
+        assert_eq!(elsewhere, None, "it has not gone there");
     }
 
     #[test]
