@@ -4,6 +4,7 @@
 //! would found a second cluster under the name of the one that runs, and clients would write
 //! to both.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use dromon_order::LogId;
@@ -54,6 +55,25 @@ impl Heard {
     /// that was acknowledged in its own incarnation.
     fn is_ahead_of(&self, log: &LogSummary) -> bool {
         self.last > log.last && (!votes_alone(log) || is_later(self.last.term, log))
+    }
+}
+
+/// Whether anybody was looked for, of those listed by name and by number: some resolvers say "not now" of a name that
+/// does not exist (yet), as Docker's without a way out.
+#[derive(Default)]
+struct Looked {
+    names: bool,
+    numbers: bool,
+}
+
+impl Looked {
+    fn of(&mut self, addr: &str) -> &mut bool {
+        let host = addr.rsplit_once(':').map_or(addr, |(host, _)| host);
+        let host = host.trim_matches(['[', ']']);
+        match host.parse::<IpAddr>() {
+            Ok(_) => &mut self.numbers,
+            Err(_) => &mut self.names,
+        }
     }
 }
 
@@ -258,12 +278,22 @@ impl Node {
         })
     }
 
-    fn told_by(&self, name: &str, others: &[String]) -> Told {
-        let others = &self.each_address(others, &self.settings());
+    fn told_by(&self, name: &str, listed: &[String]) -> Told {
+        let others = &self.each_address(listed, &self.settings());
         let answers = self.ask_all(name, others, &encode(&Request::Probe), ASK);
         let own = self.shared().uuid;
         let mut told = Told::default();
+        // A name that was found is another one's witness that the resolver works, and a way that is there that the
+        // network does.
+        let mut looked = Looked {
+            names: listed.iter().any(|addr| !others.contains(addr)),
+            ..Looked::default()
+        };
+        let mut unlooked = Vec::new();
         for (addr, answer) in others.iter().zip(answers) {
+            if !matches!(answer, Err(AskError::Unlooked(_))) {
+                *looked.of(addr) = true;
+            }
             match answer.map(|bytes| decode(&bytes)) {
                 // The own address under another name.
                 Ok(Some(Answer::Info { uuid, .. })) if uuid == own => {}
@@ -296,10 +326,14 @@ impl Node {
                 Err(AskError::ShutOut(why)) => told.shut_out = Some(why),
                 Err(AskError::OtherVersion(why)) => told.shut_out = Some(why),
                 Err(AskError::Unreachable(_) | AskError::Refused(_)) => {}
-                Err(AskError::Unlooked(why)) => told.unlooked = Some(why),
+                Err(AskError::Unlooked(why)) => unlooked.push((addr, why)),
                 Err(AskError::Barred(why) | AskError::Silent(why)) => told.untold = Some(why),
             }
         }
+        let mut unlooked = unlooked.into_iter();
+        told.unlooked = unlooked
+            .find(|(addr, _)| !*looked.of(addr))
+            .map(|(_, why)| why);
         told
     }
 }
