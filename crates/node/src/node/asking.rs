@@ -5,7 +5,35 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{AskError, Node};
+use super::Node;
+
+/// Why a node could not be asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// It is not there, or not yet: try again or another one.
+    #[error("{0}")]
+    Unreachable(String),
+    /// Whether it is there was not looked: this host's resolver or network is not up (yet).
+    #[error("{0}")]
+    Unlooked(String),
+    /// It is there and will never let this node in: wrong cluster name, or no
+    /// cluster node at all.
+    #[error("{0}")]
+    Refused(String),
+    /// It may be there, and nobody can ask it just now: encryption or the secret do not fit, it broke
+    /// off or is too busy, or this node has not what asking takes.
+    #[error("{0}")]
+    Barred(String),
+    /// The same, and asking again is in vain: this node is not on its list, or it talks nonsense.
+    #[error("{0}")]
+    ShutOut(String),
+    /// Somebody took the connection and did not answer in time.
+    #[error("{0}")]
+    Silent(String),
+    /// It is there, and a node of another version: neither understands the other.
+    #[error("{0}")]
+    OtherVersion(String),
+}
 
 impl Node {
     /// What the nodes at `addrs` answer, in this order, after `timeout` at most.
