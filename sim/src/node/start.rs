@@ -307,6 +307,8 @@ async fn close(session: &Arc<Session>, store: &Arc<SimStore>, engine: &Arc<Engin
     engine.stopped().await;
     disk.abort();
     session.shared.net.unplug(session.host.slot);
+    // It is closed: nothing goes on with it if it has failed, however long the next session takes to come.
+    *lock(&session.host.truth) = Arc::default();
     lock(&session.process.inner).session = None;
     *lock(&session.store) = None;
     let mut inner = session.inner();

@@ -4,7 +4,6 @@
 //! would found a second cluster under the name of the one that runs, and clients would write
 //! to both.
 
-use std::net::IpAddr;
 use std::time::Instant;
 
 use dromon_order::LogId;
@@ -26,6 +25,8 @@ struct Told {
     with_data: Option<(String, Position)>,
     /// May be there, and cannot be asked: why, and what to do.
     untold: Option<String>,
+    /// Is about to go on without the others: its address, and what it says.
+    going: Option<(String, String)>,
     /// May be there, and this host cannot look: why.
     unlooked: Option<String>,
     /// Is there, and will never answer: Galera, or one whose list of those allowed this node is not on.
@@ -55,25 +56,6 @@ impl Heard {
     /// that was acknowledged in its own incarnation.
     fn is_ahead_of(&self, log: &LogSummary) -> bool {
         self.last > log.last && (!votes_alone(log) || is_later(self.last.term, log))
-    }
-}
-
-/// Whether anybody was looked for, of those listed by name and by number: some resolvers say "not now" of a name that
-/// does not exist (yet), as Docker's without a way out.
-#[derive(Default)]
-struct Looked {
-    names: bool,
-    numbers: bool,
-}
-
-impl Looked {
-    fn of(&mut self, addr: &str) -> &mut bool {
-        let host = addr.rsplit_once(':').map_or(addr, |(host, _)| host);
-        let host = host.trim_matches(['[', ']']);
-        match host.parse::<IpAddr>() {
-            Ok(_) => &mut self.numbers,
-            Err(_) => &mut self.names,
-        }
     }
 }
 
@@ -211,7 +193,10 @@ impl Node {
             let same = ours.iter().filter(|h| of_log == Some(h.position.history));
             let ahead = same.filter(|h| !named(&h.addr) && h.is_ahead_of(log));
             let ahead = ahead.max_by_key(|h| h.last);
-            changes |= told.starting || ahead.is_some() || ours.iter().any(|h| h.primary || h.led);
+            // Those that the log names are asked for that by themselves.
+            let going = told.going.as_ref().filter(|(addr, _)| !named(addr));
+            changes |= told.starting || ahead.is_some() || going.is_some();
+            changes |= ours.iter().any(|h| h.primary || h.led);
             if changes && !is_last {
                 std::thread::sleep(AGAIN);
                 continue;
@@ -224,7 +209,15 @@ impl Node {
                     ours: log.last,
                     no_log: self.no_log_to_go_on_with(settings),
                 }),
-                None => Ok(Beside::default()),
+                None => match going {
+                    Some((addr, why)) => Err(ConnectError::Listed {
+                        why: format!(
+                            "{addr}, which wsrep_cluster_address lists, is about to go on without the others: {why}. Start this \
+                             node again once that is over, without --wsrep-new-cluster"
+                        ),
+                    }),
+                    None => Ok(Beside::default()),
+                },
             };
         }
     }
@@ -278,22 +271,12 @@ impl Node {
         })
     }
 
-    fn told_by(&self, name: &str, listed: &[String]) -> Told {
-        let others = &self.each_address(listed, &self.settings());
+    fn told_by(&self, name: &str, others: &[String]) -> Told {
+        let others = &self.each_address(others, &self.settings());
         let answers = self.ask_all(name, others, &encode(&Request::Probe), ASK);
         let own = self.shared().uuid;
         let mut told = Told::default();
-        // A name that was found is another one's witness that the resolver works, and a way that is there that the
-        // network does.
-        let mut looked = Looked {
-            names: listed.iter().any(|addr| !others.contains(addr)),
-            ..Looked::default()
-        };
-        let mut unlooked = Vec::new();
         for (addr, answer) in others.iter().zip(answers) {
-            if !matches!(answer, Err(AskError::Unlooked(_))) {
-                *looked.of(addr) = true;
-            }
             match answer.map(|bytes| decode(&bytes)) {
                 // The own address under another name.
                 Ok(Some(Answer::Info { uuid, .. })) if uuid == own => {}
@@ -321,19 +304,18 @@ impl Node {
                     });
                 }
                 // About to go on without the others.
-                Ok(Some(Answer::Wait(why))) => told.untold = Some(format!("{addr}: {why}")),
+                Ok(Some(Answer::Wait(why))) => {
+                    told.untold = Some(format!("{addr}: {why}"));
+                    told.going = Some((addr.clone(), why));
+                }
                 Ok(_) => told.starting = true,
                 Err(AskError::ShutOut(why)) => told.shut_out = Some(why),
                 Err(AskError::OtherVersion(why)) => told.shut_out = Some(why),
                 Err(AskError::Unreachable(_) | AskError::Refused(_)) => {}
-                Err(AskError::Unlooked(why)) => unlooked.push((addr, why)),
+                Err(AskError::Unlooked(why)) => told.unlooked = Some(why),
                 Err(AskError::Barred(why) | AskError::Silent(why)) => told.untold = Some(why),
             }
         }
-        let mut unlooked = unlooked.into_iter();
-        told.unlooked = unlooked
-            .find(|(addr, _)| !*looked.of(addr))
-            .map(|(_, why)| why);
         told
     }
 }

@@ -343,7 +343,7 @@ impl Node {
             (shared.cluster.clone(), shared.address.clone())
         };
         let others = || log.members.iter().filter(|(id, _)| **id != log.id);
-        let mut listed = others_listed(&address, settings);
+        let mut listed = self.each_address(&others_listed(&address, settings), settings);
         listed.retain(|addr| others().all(|(_, named)| named != addr));
         let asked = others().chain(listed.iter().map(|addr| (&NO_MEMBER, addr)));
         let mut probed = self.probe(&cluster, asked);

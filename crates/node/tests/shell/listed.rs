@@ -301,20 +301,6 @@ fn who_is_refused_at_an_address_listed_founds() {
     });
 }
 
-/// Some resolvers say "not now" of a name that does not exist.
-#[test]
-fn who_could_look_for_one_listed_founds_though_another_one_is_not_to_be_found() {
-    run(1, "", LIMIT, |world| {
-        world.crash(1);
-        world
-            .net
-            .speak_strangely(&World::addr(2), AskError::Unlooked);
-        let first = fresh(world, 1);
-        first.connect(&World::url(), true).expect("nobody is there");
-        world.synced(&first);
-    });
-}
-
 /// Its unit starts it before its network is up.
 #[test]
 fn whose_host_cannot_look_founds_nothing_beside_the_cluster_listed() {
