@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use dromon_sandbox::{JoinPlan, Node, Start};
 
-use super::relay::plain::{gtids_in, program};
+use super::relay::plain::gtids_of_files;
 use crate::check;
 use crate::harness::{Case, JOIN_LIMIT};
 use crate::ledger::{self, Ledger, Numbers};
@@ -115,19 +115,7 @@ fn numbers_of(node: &Node) -> anyhow::Result<Vec<u64>> {
     let mut files: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
     files.retain(is_one);
     files.sort();
-    let out = program("mariadb-binlog")
-        // What comes twice is for the caller to say.
-        .args([
-            "--no-defaults",
-            "--skip-gtid-strict-mode",
-            "--base64-output=DECODE-ROWS",
-        ])
-        .args(files)
-        .output()
-        .context("running mariadb-binlog")?;
-    let said = String::from_utf8_lossy(&out.stderr);
-    ensure!(out.status.success(), "mariadb-binlog: {said}");
-    let all = gtids_in(&String::from_utf8_lossy(&out.stdout));
+    let all = gtids_of_files(&files)?;
     let of = all.iter().filter(|gtid| gtid.starts_with(DOMAIN));
     of.map(|gtid| number(gtid)).collect()
 }

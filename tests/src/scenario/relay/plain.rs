@@ -441,27 +441,32 @@ impl Relay {
         Ok(files)
     }
 
-    /// `mariadb-binlog` reads every file through and finds its checksums good. Gives the GTIDs.
+    /// See [`gtids_of_files`].
     pub fn gtids(&self) -> anyhow::Result<Vec<String>> {
-        let out = program("mariadb-binlog")
-            .args([
-                "--no-defaults",
-                // It wants to be told where the first file begins, if that is not at nothing.
-                "--skip-gtid-strict-mode",
-                "--verify-binlog-checksum",
-                "--base64-output=DECODE-ROWS",
-            ])
-            .args(self.files()?)
-            .output()
-            .context("running mariadb-binlog")?;
-        let said = String::from_utf8_lossy(&out.stderr).into_owned();
-        ensure!(
-            out.status.success() && !said.contains("ERROR"),
-            "mariadb-binlog: {said}"
-        );
-        let text = String::from_utf8_lossy(&out.stdout).into_owned();
-        Ok(gtids_in(&text))
+        gtids_of_files(&self.files()?)
     }
+}
+
+/// `mariadb-binlog` reads these files through and finds their checksums good. Gives the GTIDs, also one that
+/// comes twice or too early: that is for the caller to say.
+pub fn gtids_of_files(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+    let out = program("mariadb-binlog")
+        .args([
+            "--no-defaults",
+            // It wants to be told where the first file begins, if that is not at nothing.
+            "--skip-gtid-strict-mode",
+            "--verify-binlog-checksum",
+            "--base64-output=DECODE-ROWS",
+        ])
+        .args(files)
+        .output()
+        .context("running mariadb-binlog")?;
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    ensure!(
+        out.status.success() && !said.contains("ERROR"),
+        "mariadb-binlog: {said}"
+    );
+    Ok(gtids_in(&String::from_utf8_lossy(&out.stdout)))
 }
 
 /// The GTIDs in what `mariadb-binlog` prints.
