@@ -80,7 +80,16 @@ pub(crate) fn position(
         outcome
     };
     let with_binlog = args.clone();
-    if settings(&exe, &args).binlog_decides() {
+    let mut help = args.clone();
+    help.retain(|arg| arg != "--wsrep-recover");
+    help.extend(["--verbose", "--help"].map(str::to_owned));
+    // Who cannot tell this is asked as if it had no binary log.
+    let settings = run(&exe, &help, &log, manager)
+        .and_then(|()| fs::read(&log).map_err(|e| e.to_string()))
+        .map(|text| Settings(String::from_utf8_lossy(&text).into_owned()))
+        .unwrap_or_default();
+    remove();
+    if settings.binlog_decides() {
         say("asking the storage engine for its position (--wsrep-recover), with its binary log");
         match ask(&with_binlog) {
             Err(why) if !manager.told_to_stop() => say(&format!(
@@ -142,21 +151,6 @@ fn stands_in(here: &Path, data_dir: &Path) -> Option<String> {
 /// What a server's settings are, in the words of its own help.
 #[derive(Default)]
 struct Settings(String);
-
-/// Those of the server that is asked. None if it does not tell.
-fn settings(exe: &Path, args: &[String]) -> Settings {
-    let mut command = Command::new(exe);
-    command
-        .args(args.iter().filter(|arg| *arg != "--wsrep-recover"))
-        .args(["--verbose", "--help"])
-        .env_remove("NOTIFY_SOCKET")
-        .env_remove("LISTEN_FDS")
-        .stdin(Stdio::null());
-    match command.output() {
-        Ok(out) => Settings(String::from_utf8_lossy(&out.stdout).into_owned()),
-        Err(_) => Settings::default(), // who cannot tell this is asked as if it had no binary log
-    }
-}
 
 impl Settings {
     fn get(&self, name: &str) -> Option<&str> {
@@ -233,13 +227,14 @@ fn dropped(word: &str) -> Option<bool> {
 
 fn run(exe: &Path, args: &[String], log: &str, manager: &ServiceManager) -> Result<(), String> {
     let out = fs::File::create(log).map_err(|e| format!("{log}: {e}"))?;
+    let both = out.try_clone().map_err(|e| format!("{log}: {e}"))?;
     let mut command = Command::new(exe);
     command
         .args(args)
         .env_remove("NOTIFY_SOCKET")
         .env_remove("LISTEN_FDS")
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
+        .stdout(both)
         .stderr(out);
     // One that outlived this server would keep the engine's files locked before the next.
     let mut child = dromon_wsrep::process::spawn_with_thread(&mut command)
