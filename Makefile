@@ -18,7 +18,7 @@ DENY     := 0.20.2
 STORM_SECONDS ?= 8
 STORM_LANES ?= 2
 # Unit tests beside each other: those of the node mostly wait.
-TEST_THREADS ?= $(shell expr 3 \* $$(nproc))
+TEST_THREADS ?= $(shell expr 5 \* $$(nproc))
 # Runs of the simulation.
 SEEDS ?= 200
 # For make torture: rounds of each fault, seconds of list-append, entries to feed again,
@@ -106,8 +106,8 @@ storms: build
 	  join_rsync
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds $(STORM_SECONDS) --lanes $(STORM_LANES) --rounds 1 --streaming \
 	  ranges unique_keys isolation desync kills kill_all kill_leader join_rsync join_mariabackup
-	$(TARGET)/release/storms --provider $(PROVIDER) --seconds 4 --rounds 1 --peer $(PEER) control_kill_all control_lost_update
-	$(TARGET)/release/storms --provider $(PROVIDER) --seconds 4 --rounds 1 relay_kills relay_answers relay_group \
+	$(TARGET)/release/storms --provider $(PROVIDER) --seconds 4 --lanes $(STORM_LANES) --rounds 1 --peer $(PEER) control_kill_all control_lost_update
+	$(TARGET)/release/storms --provider $(PROVIDER) --seconds 4 --lanes $(STORM_LANES) --rounds 1 relay_kills relay_answers relay_group \
 	  replica_follows replica_differs replica_ways replica_lists replica_events cut_kinds
 
 torture: packages build
