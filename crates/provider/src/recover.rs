@@ -14,6 +14,10 @@
 //!
 //! Where the binary log has all that is committed, and nothing that is not prepared for good, it is asked with
 //! that ([`Settings::binlog_decides`]): else what it keeps is not what whoever follows this node gets.
+//!
+//! Older servers do not undo what is behind such a gap: they end, and leave it to whoever runs them, as all of them
+//! do with what was not replicated (`wsrep_on=0`). Which of the two it is they do not say. So where the binary log may
+//! have what lacks an earlier one, they are told to undo all that is prepared, and asked anew.
 
 use std::fs;
 use std::path::Path;
@@ -37,8 +41,16 @@ const DROPPED: [(&str, bool); 6] = [
     ("socket", true),
 ];
 
-/// A server without its binary log ends with these words where transactions of its own (`wsrep_on=0`) are prepared.
+/// A server without its binary log ends with these words where transactions of its own (`wsrep_on=0`) are prepared,
+/// and an older one where a later transaction is without an earlier one.
 const PREPARED: &str = "prepared transactions!";
+
+/// What a server warns of that does not undo what is prepared without an earlier one (nor what was not replicated). Those
+/// that undo it say the same in a Note.
+const GAP: &str = "[Warning] WSREP: Discovered discontinuity in recovered wsrep transaction";
+
+/// Undoes what is prepared, and ends without telling the position.
+const UNDO_PREPARED: &str = "--tc-heuristic-recover=ROLLBACK";
 
 /// How often whoever started the server hears that it takes longer.
 const TOLD: Duration = Duration::from_secs(5);
@@ -74,12 +86,15 @@ pub(crate) fn position(
         }
     };
     remove();
-    let ask = |args: &[String]| {
-        let outcome = run(&exe, args, &log, manager).and_then(|()| read_position(Path::new(&log)));
+    let ask = |how: How| {
+        let mut args = args.clone();
+        args.extend(how.options().iter().map(|o| (*o).to_owned()));
+        let outcome = run(&exe, &args, &log, manager)
+            .map_err(Unsaid::from)
+            .and_then(|()| read_position(Path::new(&log)));
         remove();
         outcome
     };
-    let with_binlog = args.clone();
     let mut help = args.clone();
     help.retain(|arg| arg != "--wsrep-recover");
     help.extend(["--verbose", "--help"].map(str::to_owned));
@@ -89,26 +104,92 @@ pub(crate) fn position(
         .map(|text| Settings(String::from_utf8_lossy(&text).into_owned()))
         .unwrap_or_default();
     remove();
+    asked(&settings, &ask, say, &|| manager.told_to_stop())
+}
+
+/// How a server is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    WithBinlog,
+    WithoutBinlog,
+    /// Not for an answer.
+    Undoing,
+}
+
+impl How {
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            How::WithBinlog => &[],
+            How::WithoutBinlog => &["--skip-log-bin"],
+            How::Undoing => &["--skip-log-bin", UNDO_PREPARED],
+        }
+    }
+}
+
+/// Why a server did not tell its position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Unsaid {
+    why: String,
+    /// Whether a later transaction is prepared without an earlier one.
+    gap: bool,
+}
+
+impl From<String> for Unsaid {
+    fn from(why: String) -> Self {
+        Unsaid { why, gap: false }
+    }
+}
+
+impl Unsaid {
+    /// Whether it is for another to decide what becomes of what is prepared.
+    fn undecided(&self) -> bool {
+        self.why.contains(PREPARED)
+    }
+}
+
+/// Asks in the ways that a server needs, until it answers as it may be believed.
+fn asked(
+    settings: &Settings,
+    ask: &dyn Fn(How) -> Result<Position, Unsaid>,
+    say: &dyn Fn(&str),
+    stops: &dyn Fn() -> bool,
+) -> Result<Position, String> {
     if settings.binlog_decides() {
         say("asking the storage engine for its position (--wsrep-recover), with its binary log");
-        match ask(&with_binlog) {
-            Err(why) if !manager.told_to_stop() => say(&format!(
+        match ask(How::WithBinlog) {
+            Err(Unsaid { why, .. }) if !stops() => say(&format!(
                 "it does not tell its position with its binary log ({why}): asking again without"
             )),
-            outcome => return outcome,
+            outcome => return outcome.map_err(|unsaid| unsaid.why),
         }
     }
     say("asking the storage engine for its position (--wsrep-recover --skip-log-bin)");
-    args.push("--skip-log-bin".into());
-    let outcome = ask(&args);
-    match &outcome {
-        Err(why) if why.contains(PREPARED) && !manager.told_to_stop() => {
+    let mut outcome = ask(How::WithoutBinlog);
+    let gap = matches!(&outcome, Err(unsaid) if unsaid.undecided() && unsaid.gap);
+    // Else the binary log has nothing whose earlier ones the engine had not prepared for good.
+    let undo = gap && !settings.prepares_for_good();
+    if undo && !stops() {
+        say(&format!(
+            "it has prepared a later transaction without an earlier one, or what was not replicated (wsrep_on=0), and this \
+             server leaves both: it is told to undo what is prepared ({UNDO_PREPARED}), and asked again. What was \
+             replicated comes again from the cluster's log"
+        ));
+        // It ends as one that failed, whatever came of it.
+        let _ = ask(How::Undoing);
+        outcome = ask(How::WithoutBinlog);
+    }
+    match outcome {
+        Err(Unsaid { why, .. }) if undo && why.contains(PREPARED) => Err(format!(
+            "it has prepared a later transaction without an earlier one, and does not undo that, nor with {UNDO_PREPARED}. By its \
+             binary log it would keep the later one without the earlier one, so it is not asked with that ({why})"
+        )),
+        Err(unsaid) if unsaid.undecided() && !stops() => {
             say(
                 "it has prepared what was not replicated, which its binary log decides: asking again with that",
             );
-            ask(&with_binlog)
+            ask(How::WithBinlog).map_err(|unsaid| unsaid.why)
         }
-        _ => outcome,
+        outcome => outcome.map_err(|unsaid| unsaid.why),
     }
 }
 
@@ -167,9 +248,12 @@ impl Settings {
         let has_binlog = self
             .get("log-bin")
             .is_some_and(|name| !["0", "(No"].contains(&name));
-        has_binlog
-            && self.get("log-slave-updates") == Some("TRUE")
-            && self.get("innodb-flush-log-at-trx-commit") == Some("1")
+        has_binlog && self.get("log-slave-updates") == Some("TRUE") && self.prepares_for_good()
+    }
+
+    /// Whether what is prepared survives any crash.
+    fn prepares_for_good(&self) -> bool {
+        self.get("innodb-flush-log-at-trx-commit") == Some("1")
     }
 }
 
@@ -268,13 +352,20 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-fn read_position(log: &Path) -> Result<Position, String> {
+fn read_position(log: &Path) -> Result<Position, Unsaid> {
     let text = fs::read(log).map_err(|e| format!("its log {}: {e}", log.display()))?;
-    let text = String::from_utf8_lossy(&text);
+    answer(&String::from_utf8_lossy(&text))
+}
+
+/// What a server said that was asked.
+fn answer(text: &str) -> Result<Position, Unsaid> {
     if let Some(position) = text.lines().rev().find_map(Position::in_recovered_line) {
         return Ok(position);
     }
-    Err(last_error(&text).to_owned())
+    Err(Unsaid {
+        why: last_error(text).to_owned(),
+        gap: text.contains(GAP),
+    })
 }
 
 /// What a server's log says last of what went wrong, but for its good-bye.
@@ -292,6 +383,10 @@ fn last_error(log: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use dromon_writeset::Seqno;
+
     use super::*;
 
     #[test]
@@ -308,6 +403,113 @@ mod tests {
             Position::in_recovered_line("WSREP: Recovered position: nonsense"),
             None
         );
+    }
+
+    /// A server that has prepared transactions with an earlier one missing (`gapped`), or that were
+    /// not replicated (`own`), and how it was asked.
+    struct Server {
+        gapped: Cell<bool>,
+        own: Cell<bool>,
+        /// It undoes by itself what is behind a gap.
+        newer: bool,
+        /// Told to undo it, it fails.
+        stuck: bool,
+        asked: RefCell<Vec<How>>,
+    }
+
+    impl Server {
+        fn new(gapped: bool, own: bool, newer: bool) -> Self {
+            Server {
+                gapped: Cell::new(gapped),
+                own: Cell::new(own),
+                newer,
+                stuck: false,
+                asked: RefCell::default(),
+            }
+        }
+
+        fn ask(&self, how: How) -> Result<Position, Unsaid> {
+            const HISTORY: &str = "4c23a442-2c81-445d-9638-2706ef389008";
+            self.asked.borrow_mut().push(how);
+            let prepared = self.gapped.get() || self.own.get();
+            let level = if self.newer { "Note" } else { "Warning" };
+            let mut log = match prepared {
+                true => format!(
+                    "0 [{level}] WSREP: Discovered discontinuity in recovered wsrep transaction XIDs. Truncating the \
+                     recovery list to 0 entries\n"
+                ),
+                false => String::new(),
+            };
+            let mut seqno = 5;
+            match how {
+                // As if all were committed.
+                How::WithBinlog if self.gapped.get() => seqno = 9,
+                How::WithBinlog => {}
+                How::Undoing => {
+                    self.gapped.set(self.gapped.get() && self.stuck);
+                    self.own.set(false);
+                    log.push_str("0 [ERROR] Can't init tc log\n0 [ERROR] Aborting\n");
+                    return answer(&log);
+                }
+                How::WithoutBinlog => {
+                    self.gapped.set(self.gapped.get() && !self.newer);
+                    if self.gapped.get() || self.own.get() {
+                        log.push_str("0 [ERROR] Found 2 prepared transactions! It means that server was not\n0 [ERROR] Aborting\n");
+                        return answer(&log);
+                    }
+                }
+            }
+            log.push_str(&format!(
+                "0 [Note] WSREP: Recovered position: {HISTORY}:{seqno}\n"
+            ));
+            answer(&log)
+        }
+
+        /// Where it stands, by the answers that it gives at this innodb_flush_log_at_trx_commit.
+        fn position(&self, flush: u8) -> Result<Seqno, String> {
+            let ask = |how| self.ask(how);
+            let settings = Settings(format!("innodb-flush-log-at-trx-commit {flush}\n"));
+            let outcome = asked(&settings, &ask, &|_| (), &|| false);
+            outcome.map(|position| position.seqno)
+        }
+    }
+
+    #[test]
+    fn an_older_server_is_told_to_undo_what_is_behind_a_gap() {
+        for (own, flush) in [(false, 0), (false, 2), (true, 2)] {
+            let server = Server::new(true, own, false);
+            assert_eq!(server.position(flush), Ok(5));
+            let asked = server.asked.take();
+            assert!(!asked.contains(&How::WithBinlog), "{asked:?}");
+        }
+        let undoing = How::Undoing.options();
+        assert!(undoing.contains(&"--skip-log-bin"), "{undoing:?}");
+    }
+
+    #[test]
+    fn what_was_not_replicated_is_for_the_binary_log_to_decide() {
+        // A newer one may have had a gap besides. At 1 all that is in the binary log is prepared.
+        let servers = [(true, true, 2), (false, true, 0), (false, false, 1)];
+        for (gapped, newer, flush) in servers {
+            let server = Server::new(gapped, true, newer);
+            assert_eq!(server.position(flush), Ok(5));
+            assert_eq!(
+                server.asked.take(),
+                [How::WithoutBinlog, How::WithBinlog],
+                "{gapped} {newer} {flush}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_server_that_keeps_what_is_behind_a_gap_is_not_asked_with_its_binary_log() {
+        let server = Server {
+            stuck: true,
+            ..Server::new(true, false, false)
+        };
+        let why = server.position(0).expect_err("nobody knows what it has");
+        assert!(why.contains("without an earlier one"), "{why}");
+        assert!(!server.asked.take().contains(&How::WithBinlog));
     }
 
     #[test]
