@@ -42,6 +42,8 @@ pub const MARKS_FILE: &str = "dromon.ddl.log";
 
 /// Bytes of one mark.
 pub const SLOT: usize = 64;
+/// Bits for how many places the statement before is behind a mark's: what no database loses in a crash is further behind.
+const FORMER_BITS: u32 = 14;
 const MAGIC: [u8; 8] = *b"dromddl1";
 /// What each database of InnoDB has, and a copy of it has anew.
 const DATA_FILE: &str = "ibdata1";
@@ -76,16 +78,52 @@ pub struct Mark {
     /// So many places right before it did nothing in the database when it began, which was told nothing of them: its
     /// position may never say that they are over.
     pub untold: u32,
+    /// The last statement before it of which that is to be told: its own mark is gone when this one begins, and the
+    /// database's position may be before both.
+    pub former: Option<Former>,
+}
+
+/// What is kept of the statement before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Former {
+    /// Its place.
+    pub seqno: Seqno,
+    /// See [`Mark::untold`].
+    pub untold: u32,
 }
 
 impl Mark {
-    /// Where a database at `position` stands: right before the statement, if nothing between moves its position.
+    /// Where a database at `position` stands: right before the statement, or the one before, if nothing between moves
+    /// its position.
     pub fn stands(&self, position: Position) -> Seqno {
-        let before = self.at.seqno - 1;
-        let told = before - Seqno::from(self.untold);
-        match self.at.history == position.history && (told..before).contains(&position.seqno) {
-            true => before,
-            false => position.seqno,
+        if self.at.history != position.history {
+            return position.seqno;
+        }
+        let own = Former {
+            seqno: self.at.seqno,
+            untold: self.untold,
+        };
+        let mut known = [Some(own), self.former].into_iter().flatten();
+        known
+            .find_map(|statement| {
+                let before = statement.seqno - 1;
+                let told = before - Seqno::from(statement.untold);
+                (told..before).contains(&position.seqno).then_some(before)
+            })
+            .unwrap_or(position.seqno)
+    }
+
+    /// What a mark at `at` is to keep of this one.
+    fn as_former(&self, at: Position) -> Option<Former> {
+        if self.at.history != at.history || self.at.seqno > at.seqno {
+            return None;
+        }
+        match self.untold {
+            untold if untold > 0 && self.at.seqno < at.seqno => Some(Former {
+                seqno: self.at.seqno,
+                untold,
+            }),
+            _ => self.former,
         }
     }
 }
@@ -263,6 +301,7 @@ impl Marks {
             let begun = self.newest.filter(|newest| newest.at == mark.at);
             mark.untold = begun.map_or(0, |begun| begun.untold);
         }
+        mark.former = self.newest.and_then(|newest| newest.as_former(mark.at));
         if mark.progress == Progress::Begun {
             self.begun = Some(SystemTime::now());
         }
@@ -307,6 +346,7 @@ impl Marks {
             at,
             progress: Progress::Stopped { whole: false },
             untold: 0,
+            former: None,
         });
         // In its place: the other slot has the statement before.
         let slot = encode(Slot { number, mark, data });
@@ -384,7 +424,7 @@ fn leads_to(path: &Path, file: &File) -> bool {
     }
 }
 
-/// `magic 8 | number 8 | kind 1 | history 16 | seqno 8 | data 8 | untold 4 | zeros | xxh3 of all that 8`
+/// `magic 8 | number 8 | kind 1 | history 16 | seqno 8 | data 8 | untold 4 | former 3 | xxh3 of all that 8`
 fn encode(content: Slot) -> [u8; SLOT] {
     let Slot { number, mark, data } = content;
     let mut slot = [0; SLOT];
@@ -404,10 +444,30 @@ fn encode(content: Slot) -> [u8; SLOT] {
         slot[17..33].copy_from_slice(&mark.at.history.0);
         slot[33..41].copy_from_slice(&mark.at.seqno.to_le_bytes());
         slot[49..53].copy_from_slice(&mark.untold.to_le_bytes());
+        slot[53..56].copy_from_slice(&former_bytes(mark));
     }
     let sum = twox_hash::XxHash3_64::oneshot(&slot[..SLOT - 8]);
     slot[SLOT - 8..].copy_from_slice(&sum.to_le_bytes());
     slot
+}
+
+/// How far the statement before is behind `mark` ([`FORMER_BITS`]), and above that what was not told of it.
+fn former_bytes(mark: Mark) -> [u8; 3] {
+    let kept = mark.former.and_then(|former| {
+        let behind = u32::try_from(mark.at.seqno.checked_sub(former.seqno)?).ok()?;
+        // Less than there is says less.
+        let untold = former.untold.min((1 << (24 - FORMER_BITS)) - 1);
+        (behind < 1 << FORMER_BITS).then_some(behind | untold << FORMER_BITS)
+    });
+    let [a, b, c, _] = kept.unwrap_or(0).to_le_bytes();
+    [a, b, c]
+}
+
+fn former_in(bytes: &[u8], at: Seqno) -> Option<Former> {
+    let kept = u32::from_le_bytes([*bytes.first()?, *bytes.get(1)?, *bytes.get(2)?, 0]);
+    let (behind, untold) = (kept & ((1 << FORMER_BITS) - 1), kept >> FORMER_BITS);
+    let seqno = at.checked_sub(Seqno::from(behind))?;
+    (behind > 0 && untold > 0).then_some(Former { seqno, untold })
 }
 
 fn decode(slot: &[u8]) -> Option<Slot> {
@@ -429,7 +489,8 @@ fn decode(slot: &[u8]) -> Option<Slot> {
         history: Uuid(body[17..33].try_into().ok()?),
         seqno: Seqno::from_le_bytes(body[33..41].try_into().ok()?),
     };
-    // 0 also from a build that does not know of it, which reads over it.
+    // Both 0 also from a build that does not know of them, which reads over them.
+    let former = former_in(&body[53..56], at.seqno);
     let untold = u32::from_le_bytes(body[49..53].try_into().ok()?);
     let number = u64::from_le_bytes(body[8..16].try_into().ok()?);
     Some(Slot {
@@ -438,6 +499,7 @@ fn decode(slot: &[u8]) -> Option<Slot> {
             at,
             progress,
             untold,
+            former,
         }),
         data: u64::from_le_bytes(body[41..49].try_into().ok()?),
     })
@@ -477,343 +539,4 @@ fn newest(bytes: &[u8; 2 * SLOT]) -> Slot {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn mark(seqno: Seqno, progress: Progress) -> Mark {
-        Mark {
-            at: Position {
-                history: Uuid([7; 16]),
-                seqno,
-            },
-            progress,
-            untold: 0,
-        }
-    }
-
-    fn slot(number: u64, mark: Mark) -> Slot {
-        Slot {
-            number,
-            mark: Some(mark),
-            data: number % 3,
-        }
-    }
-
-    const BEGUN: Progress = Progress::Begun;
-    const OVER: Progress = Progress::Ended { ok: true };
-    const FAILED: Progress = Progress::Ended { ok: false };
-
-    #[test]
-    fn marks_are_read_back_and_forgotten() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let mut marks = Marks::open(dir.path(), dir.path()).expect("no file yet");
-        assert_eq!(marks.newest(), None);
-        let all = [
-            mark(5, BEGUN),
-            mark(5, Progress::Ended { ok: false }),
-            mark(9, BEGUN),
-            mark(9, OVER),
-            mark(12, Progress::RowsFailed),
-        ];
-        for m in all {
-            marks.write(m).expect("a disk that works");
-            let again = Marks::open(dir.path(), dir.path()).expect("a file");
-            assert_eq!(again.newest(), Some(m));
-        }
-        // A copy script has swept the directory.
-        std::fs::remove_file(dir.path().join(MARKS_FILE)).expect("a file");
-        marks.forget().expect("a disk that works");
-        assert_eq!(
-            Marks::open(dir.path(), dir.path())
-                .expect("a file")
-                .newest(),
-            None
-        );
-    }
-
-    #[test]
-    fn marks_are_about_the_files_that_were_there() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let data = tempfile::tempdir().expect("a directory");
-        let file = data.path().join(DATA_FILE);
-        let open = || Marks::open(dir.path(), data.path()).expect("readable");
-        let (done, stop) = (mark(9, OVER), mark(12, Progress::Stopped { whole: true }));
-        open().write(done).expect("a disk that works");
-        std::fs::write(&file, "one").expect("room");
-        assert!(!open().exchanged(), "that mark does not tell");
-        let mut marks = open();
-        marks.write(done).expect("a disk that works");
-        marks.write(stop).expect("a disk that works");
-        std::fs::write(&file, "grown").expect("room");
-        let same = open();
-        assert_eq!((same.stopped(), same.exchanged()), (Some(stop.at), false));
-        // As a copy is put there.
-        std::fs::write(data.path().join("copy"), "one").expect("room");
-        std::fs::rename(data.path().join("copy"), &file).expect("a file");
-        let mut other = open();
-        assert_eq!((other.stopped(), other.exchanged()), (None, true));
-        assert_eq!(other.newest(), Some(done));
-        other.write(mark(13, BEGUN)).expect("a disk that works");
-        assert!(!other.exchanged() && !open().exchanged());
-        std::fs::remove_file(&file).expect("a file");
-        assert!(!open().exchanged(), "nothing is known of those");
-    }
-
-    #[test]
-    fn a_stop_tells_whether_the_log_had_more() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let open = || Marks::open(dir.path(), dir.path()).expect("readable");
-        for whole in [true, false] {
-            let stop = mark(12, Progress::Stopped { whole });
-            let mut marks = open();
-            marks.write(mark(9, OVER)).expect("a disk that works");
-            marks.write(stop).expect("a disk that works");
-            let says = |marks: &Marks, whole| {
-                assert_eq!(marks.stopped(), Some(stop.at));
-                assert_eq!(marks.stopped_whole(), Some(stop.at).filter(|_| whole));
-                assert_eq!(marks.newest(), Some(mark(9, OVER)));
-            };
-            says(&marks, whole);
-            says(&open(), whole);
-            marks.log_grows().expect("a disk that works");
-            says(&marks, false);
-            says(&open(), false);
-            marks.runs().expect("a disk that works");
-            for marks in [marks, open()] {
-                assert_eq!((marks.stopped(), marks.stopped_whole()), (None, None));
-            }
-        }
-    }
-
-    #[test]
-    fn a_start_does_not_make_marks_be_about_other_files() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let data = tempfile::tempdir().expect("a directory");
-        let file = data.path().join(DATA_FILE);
-        let open = || Marks::open(dir.path(), data.path()).expect("readable");
-        let (done, stop) = (mark(9, OVER), mark(12, Progress::Stopped { whole: true }));
-        std::fs::write(&file, "one").expect("room");
-        open().write(done).expect("a disk that works");
-        std::fs::write(data.path().join("copy"), "one").expect("room");
-        std::fs::rename(data.path().join("copy"), &file).expect("a file");
-        open().write(stop).expect("a disk that works");
-        let mut marks = open();
-        assert_eq!((marks.stopped(), marks.exchanged()), (Some(stop.at), true));
-        marks.runs().expect("a disk that works");
-        assert!(marks.exchanged());
-        let again = open();
-        assert_eq!((again.stopped(), again.exchanged()), (None, true));
-        assert_eq!(again.newest(), Some(done));
-    }
-
-    #[test]
-    fn rows_that_failed_are_in_doubt_where_the_engine_has_passed_them() {
-        let failed = mark(9, Progress::RowsFailed);
-        let left = |seqno| left_behind(Some(failed), mark(seqno, BEGUN).at);
-        assert_eq!(left(9), Left::Unknown);
-        assert_eq!(left(8), Left::Nothing, "they are applied again");
-        assert_eq!(left(10), Left::Nothing);
-        assert_eq!(left(5), Left::Done, "a statement at 6 was over before them");
-        let decided = mark(9, OVER);
-        assert_eq!(left_behind(Some(decided), failed.at), Left::Nothing);
-    }
-
-    #[test]
-    fn a_statement_that_is_over_does_not_hide_rows_that_failed_behind_it() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let mut marks = Marks::open(dir.path(), dir.path()).expect("no file yet");
-        let failed = mark(6, Progress::RowsFailed);
-        for m in [mark(5, BEGUN), failed, mark(5, OVER), mark(5, FAILED)] {
-            marks.write(m).expect("a disk that works");
-        }
-        let in_file = || {
-            Marks::open(dir.path(), dir.path())
-                .expect("a file")
-                .newest()
-        };
-        assert_eq!((marks.newest(), in_file()), (Some(failed), Some(failed)));
-        let left = |seqno| left_behind(in_file(), mark(seqno, BEGUN).at);
-        assert_eq!(left(6), Left::Unknown);
-        assert_eq!(left(5), Left::Nothing, "6 comes again");
-        assert_eq!(left(4), Left::Done, "5 is over");
-        let other = Mark {
-            at: Position {
-                history: Uuid([1; 16]),
-                seqno: 5,
-            },
-            progress: OVER,
-            untold: 0,
-        };
-        for m in [mark(6, OVER), mark(5, BEGUN), failed, other] {
-            marks.write(m).expect("a disk that works");
-            assert_eq!((marks.newest(), in_file()), (Some(m), Some(m)));
-        }
-    }
-
-    #[test]
-    fn damage_that_no_crash_does_is_refused() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let mut marks = Marks::open(dir.path(), dir.path()).expect("no file yet");
-        marks.write(mark(5, BEGUN)).expect("a disk that works");
-        marks.write(mark(5, OVER)).expect("a disk that works");
-        let path = dir.path().join(MARKS_FILE);
-        let whole = std::fs::read(&path).expect("there");
-        let damaged = |places: &[usize]| {
-            let mut bytes = whole.clone();
-            places.iter().for_each(|at| bytes[*at] ^= 1);
-            std::fs::write(&path, bytes).expect("room");
-            Marks::open(dir.path(), dir.path()).map(|marks| marks.newest())
-        };
-        assert!(damaged(&[20]).is_ok_and(|m| m.is_some()));
-        assert!(damaged(&[SLOT + 20]).is_ok_and(|m| m.is_some()));
-        let refused = damaged(&[20, SLOT + 20]).expect_err("neither can be read");
-        assert!(refused.to_string().contains("damaged"), "{refused}");
-    }
-
-    #[test]
-    fn a_flipped_bit_does_not_hide_that_a_statement_had_begun() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join(MARKS_FILE);
-        let file = || -> [u8; 2 * SLOT] {
-            let bytes = std::fs::read(&path).expect("there");
-            bytes.try_into().expect("two slots")
-        };
-        let flipped = |at: usize, bit: u8| {
-            let mut bytes = file();
-            bytes[at] ^= 1 << bit;
-            read(&bytes).expect("one is whole").mark
-        };
-        let places = || (0..2 * SLOT).flat_map(|at| (0..8).map(move |bit| (at, bit)));
-        let mut marks = Marks::open(dir.path(), dir.path()).expect("no file yet");
-        for seqno in [5, 9, 30] {
-            marks.write(mark(seqno, BEGUN)).expect("a disk that works");
-            for (at, bit) in places() {
-                let found = flipped(at, bit);
-                assert_eq!(found, Some(mark(seqno, BEGUN)), "byte {at}, bit {bit}");
-            }
-            marks.write(mark(seqno, OVER)).expect("a disk that works");
-            for (at, bit) in places() {
-                let left = left_behind(flipped(at, bit), mark(seqno - 1, BEGUN).at);
-                assert_ne!(left, Left::Nothing, "byte {at}, bit {bit}");
-            }
-        }
-    }
-
-    #[test]
-    fn an_orderly_stop_counts_until_the_node_runs_again() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let open = || Marks::open(dir.path(), dir.path()).expect("readable");
-        let stop = mark(12, Progress::Stopped { whole: true });
-        let mut marks = open();
-        marks.write(mark(9, BEGUN)).expect("a disk that works");
-        marks.write(mark(9, OVER)).expect("a disk that works");
-        assert_eq!(marks.stopped(), None);
-        marks.write(stop).expect("a disk that works");
-        assert_eq!(open().stopped(), Some(stop.at));
-        assert_eq!(left_behind(open().newest(), stop.at), Left::Nothing);
-        // The engine lost its last moments, in spite of the orderly stop.
-        let earlier = mark(8, BEGUN).at;
-        assert_eq!(left_behind(open().newest(), earlier), Left::Done);
-        marks = open();
-        marks.runs().expect("a disk that works");
-        assert_eq!(open().stopped(), None);
-        assert_eq!(open().newest(), Some(mark(9, OVER)));
-        let path = dir.path().join(MARKS_FILE);
-        for at in 0..2 * SLOT {
-            let whole = std::fs::read(&path).expect("there");
-            let mut bytes = whole.clone();
-            bytes[at] ^= 4;
-            std::fs::write(&path, bytes).expect("room");
-            assert_eq!(open().stopped(), None, "byte {at}");
-            std::fs::write(&path, whole).expect("room");
-        }
-    }
-
-    #[test]
-    fn what_lay_before_a_statement_is_kept_from_when_it_began() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let open = || Marks::open(dir.path(), dir.path()).expect("readable");
-        let with = |untold, mark| Mark { untold, ..mark };
-        let mut marks = open();
-        marks
-            .write(with(3, mark(9, BEGUN)))
-            .expect("a disk that works");
-        assert_eq!(open().newest(), Some(with(3, mark(9, BEGUN))));
-        marks.write(mark(9, OVER)).expect("a disk that works");
-        let stop = mark(12, Progress::Stopped { whole: true });
-        marks.write(stop).expect("a disk that works");
-        assert_eq!(open().newest(), Some(with(3, mark(9, OVER))));
-        open().runs().expect("a disk that works");
-        assert_eq!(open().newest(), Some(with(3, mark(9, OVER))));
-        let mut marks = open();
-        marks.write(mark(10, OVER)).expect("a disk that works");
-        assert_eq!(open().newest(), Some(mark(10, OVER)), "of another place");
-    }
-
-    #[test]
-    fn what_is_left_behind_a_position() {
-        let at = |seqno| mark(seqno, BEGUN).at;
-        assert_eq!(left_behind(None, at(4)), Left::Nothing);
-        assert_eq!(left_behind(Some(mark(5, BEGUN)), at(4)), Left::Unknown);
-        assert_eq!(left_behind(Some(mark(5, OVER)), at(4)), Left::Done);
-        assert_eq!(left_behind(Some(mark(5, FAILED)), at(4)), Left::Unknown);
-        assert_eq!(left_behind(Some(mark(5, OVER)), at(5)), Left::Nothing);
-        assert_eq!(left_behind(Some(mark(5, BEGUN)), at(5)), Left::Nothing);
-        assert_eq!(left_behind(Some(mark(5, FAILED)), at(5)), Left::Unknown);
-        assert_eq!(left_behind(Some(mark(5, FAILED)), at(6)), Left::Nothing);
-        assert_eq!(
-            left_behind(Some(mark(8, BEGUN)), at(4)),
-            Left::Done,
-            "what lies between is over, or 8 had not begun"
-        );
-        let other = Position {
-            history: Uuid([1; 16]),
-            seqno: 4,
-        };
-        assert_eq!(left_behind(Some(mark(5, BEGUN)), other), Left::Nothing);
-        // Nothing was told of 7 and 8.
-        let behind = |seqno, progress| {
-            let mark = Mark {
-                untold: 2,
-                ..mark(9, progress)
-            };
-            (left_behind(Some(mark), at(seqno)), mark.stands(at(seqno)))
-        };
-        for seqno in 6..=8 {
-            assert_eq!(behind(seqno, BEGUN), (Left::Unknown, 8));
-            assert_eq!(behind(seqno, OVER), (Left::Done, 8));
-            assert_eq!(behind(seqno, FAILED), (Left::Unknown, 8));
-        }
-        assert_eq!(behind(5, BEGUN), (Left::Done, 5), "6 moves the position");
-        assert_eq!(behind(9, OVER), (Left::Nothing, 9));
-        assert_eq!(behind(9, FAILED), (Left::Unknown, 9));
-        let nothing = Position::UNDEFINED;
-        assert_eq!(left_behind(Some(mark(0, BEGUN)), nothing), Left::Nothing);
-    }
-
-    proptest! {
-        #[test]
-        fn a_torn_or_damaged_slot_leaves_the_other_one(
-            numbers in 1..1000u64,
-            at in 0..SLOT,
-            flip in 1..=255u8,
-            torn in 0..SLOT,
-        ) {
-            let (old, new) = (mark(numbers as i64, OVER), mark(numbers as i64 + 3, BEGUN));
-            let mut bytes = [0; 2 * SLOT];
-            let place = |n: u64| (n % 2) as usize * SLOT;
-            bytes[place(numbers)..][..SLOT].copy_from_slice(&encode(slot(numbers, old)));
-            let next = encode(slot(numbers + 1, new));
-            // A write that stopped half way over what was there before.
-            let mut half = bytes;
-            half[place(numbers + 1)..][..torn].copy_from_slice(&next[..torn]);
-            let whole = half[place(numbers + 1)..][..SLOT] == next;
-            prop_assert_eq!(newest(&half).mark, Some(if whole { new } else { old }));
-            bytes[place(numbers + 1)..][..SLOT].copy_from_slice(&next);
-            prop_assert_eq!(newest(&bytes), slot(numbers + 1, new));
-            bytes[place(numbers + 1) + at] ^= flip;
-            prop_assert_eq!(newest(&bytes).mark, Some(old));
-        }
-    }
-}
+mod tests;

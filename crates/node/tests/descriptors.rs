@@ -26,6 +26,7 @@ fn a_statement_is_noted_all_the_same() -> Result<(), Box<dyn Error>> {
         },
         progress,
         untold: 0,
+        former: None,
     };
     marks.write(mark(5, Progress::Begun))?;
     marks.write(mark(5, Progress::Ended { ok: true }))?;

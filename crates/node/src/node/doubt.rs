@@ -240,6 +240,7 @@ impl Node {
             at,
             progress,
             untold: u32::try_from(seqno - 1 - told).unwrap_or(0),
+            former: None,
         };
         let written = lock(&self.ddl_marks).write(mark);
         if let Err(e) = &written {

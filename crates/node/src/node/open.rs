@@ -608,6 +608,7 @@ impl Node {
             at: position,
             progress: Progress::Stopped { whole },
             untold: 0,
+            former: None,
         };
         if position.is_defined()
             && (whole || !self.setup.witness)

@@ -73,7 +73,17 @@ fn one_that_was_over_is_not_run_again() {
 /// No position comes of the place of a fragment that is given up, and one may lie right before a statement.
 #[test]
 fn one_behind_what_moves_no_position_is_not_run_again() {
-    run(3, PATIENT, LIMIT, |world| {
+    behind_what_moves_no_position(false);
+}
+
+/// Nor if the marks were written over by another, right behind it.
+#[test]
+fn nor_if_another_one_follows() {
+    behind_what_moves_no_position(true);
+}
+
+fn behind_what_moves_no_position(another: bool) {
+    run(3, PATIENT, LIMIT, move |world| {
         let (one, three) = (world.db(1), world.db(3));
         let other = Key { table: 1, row: 1 };
         assert!(one.set(other, 5).is_committed());
@@ -96,6 +106,13 @@ fn one_behind_what_moves_no_position_is_not_run_again() {
         let end = fragment.join().expect("no panic");
         assert_eq!(end, Err(End::Deadlock), "given up");
         world.until("it has run there", || three.read(other) == 105);
+        if another {
+            // Nothing is in that table: the same if done twice.
+            let end = one.ddl(&Ddl::Add { table: 2, n: 100 });
+            world.until("it has run there, too", || {
+                three.position().seqno >= end.seqno()
+            });
+        }
         world.settle();
         world.crash(3);
         let mut disk = world.crashed_disk(3);
