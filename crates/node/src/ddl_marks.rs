@@ -289,6 +289,11 @@ impl Marks {
         self.stopped.filter(|_| self.whole)
     }
 
+    /// Makes sure that marks can be written: else it shows at a statement, which no node can put off.
+    pub fn ready(&mut self) -> io::Result<()> {
+        self.file().map(drop)
+    }
+
     /// Makes a mark durable.
     pub fn write(&mut self, mut mark: Mark) -> io::Result<()> {
         // That a statement is over is told when its place was left: rows behind it may have failed by then, and
@@ -321,7 +326,7 @@ impl Marks {
     /// The node runs again: it does not stand where it stopped any more.
     pub fn runs(&mut self) -> io::Result<()> {
         // So that it is there when a statement comes, which tries again.
-        let kept = self.file().map(drop);
+        let kept = self.ready();
         if self.stopped.is_none() {
             return Ok(());
         }

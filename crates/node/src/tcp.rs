@@ -411,6 +411,7 @@ fn ask_error(e: NetError) -> AskError {
 mod tests {
     use super::*;
     use crate::database::{Database, Level};
+    use crate::ddl_marks::MARKS_FILE;
     use crate::node::{FINISH, Node, QUEUE_HERE, Setup};
     use dromon_order::logstore::{Record, WriteOp};
     use std::os::fd::BorrowedFd;
@@ -494,19 +495,48 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_stands_before_a_secret_that_cannot_be_used_is_in_force() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let setup = Setup {
+    fn setup(dir: &Path, witness: bool) -> Setup {
+        Setup {
             name: "w".into(),
             incoming: String::new(),
             address: "127.0.0.1".into(),
-            data_dir: dir.path().to_owned(),
+            data_dir: dir.to_owned(),
             position: Position::UNDEFINED,
-            witness: true,
+            witness,
             finish: FINISH,
             queue_here: QUEUE_HERE,
+        }
+    }
+
+    #[test]
+    fn a_node_that_cannot_note_statements_does_not_start() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let marks = dir.path().join(MARKS_FILE);
+        std::os::unix::fs::symlink("/nowhere/marks", &marks).expect("a link");
+        let open = |witness| {
+            let tcp = Box::new(Tcp::new(Arc::new(Crashing)));
+            let opened = Node::open(
+                Arc::new(Lines::default()),
+                tcp,
+                setup(dir.path(), witness),
+                "",
+            );
+            opened.err().map(|e| e.to_string())
         };
+        let why = open(false).expect("it would leave at the first one");
+        assert!(
+            why.contains(MARKS_FILE) && why.contains("cannot be written"),
+            "{why}"
+        );
+        assert_eq!(open(true), None, "it runs none");
+        std::fs::remove_file(&marks).expect("it is a link");
+        assert_eq!(open(false), None);
+    }
+
+    #[test]
+    fn what_stands_before_a_secret_that_cannot_be_used_is_in_force() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let setup = setup(dir.path(), true);
         let lines = Arc::new(Lines::default());
         let tcp = Box::new(Tcp::new(Arc::new(Crashing)));
         let node = Node::open(lines.clone(), tcp, setup, "").expect("nothing is wrong");

@@ -108,6 +108,20 @@ fn a_stop_tells_whether_the_log_had_more() {
 }
 
 #[test]
+fn marks_that_cannot_be_written_show_before_one_comes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let away = dir.path().join("away");
+    std::os::unix::fs::symlink(away.join("marks"), dir.path().join(MARKS_FILE)).expect("a link");
+    let mut marks = Marks::open(dir.path(), dir.path()).expect("none are there");
+    assert!(marks.ready().is_err());
+    std::fs::create_dir(away).expect("room");
+    marks.ready().expect("now there is a place");
+    marks.write(mark(5, BEGUN)).expect("a disk that works");
+    let found = Marks::open(dir.path(), dir.path()).expect("readable");
+    assert_eq!(found.newest(), Some(mark(5, BEGUN)));
+}
+
+#[test]
 fn a_start_does_not_make_marks_be_about_other_files() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = tempfile::tempdir().expect("a directory");

@@ -122,7 +122,7 @@ impl Node {
             let file = StateFile::open(&settings.base_dir);
             Some(file.map_err(|e| OpenError::State(e.to_string()))?)
         };
-        let ddl_marks = Marks::open(&settings.base_dir, &setup.data_dir).map_err(|e| {
+        let mut ddl_marks = Marks::open(&settings.base_dir, &setup.data_dir).map_err(|e| {
             OpenError::State(format!(
                 "{MARKS_FILE} in {} cannot be read: {e}. It says whether a statement (DDL) was under way when this \
                  node stopped; without it only a full copy is safe: remove that file, {COPY_ASKED}, and \
@@ -130,6 +130,17 @@ impl Node {
                 settings.base_dir.display()
             ))
         })?;
+        // A witness runs no statement.
+        if !setup.witness
+            && let Err(e) = ddl_marks.ready()
+        {
+            return Err(OpenError::State(format!(
+                "{MARKS_FILE} in {} cannot be written: {e}. Each statement (DDL) is noted there before it runs, and a node \
+                 that cannot do that leaves the cluster, so it does not start. Give the server's user read and write \
+                 access to it, and room on that file system; then start this node again",
+                settings.base_dir.display()
+            )));
+        }
         let (lacking_file, lacking) = LackingFile::open(&settings.base_dir).map_err(|e| {
             OpenError::State(format!(
                 "{LACKING_FILE} in {} cannot be read: {e}. It says what this database has of large transactions that \
