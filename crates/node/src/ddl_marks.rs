@@ -22,6 +22,9 @@
 //! An orderly stop leaves its position here too: only such a one is believed
 //! where `grastate.dat` says it, as anybody can edit that.
 //!
+//! Each slot says, too, whether the file of the notes on large transactions ([`crate::lacking`]) was there: one that
+//! somebody removed is not taken for one that was never needed.
+//!
 //! Each mark names the files of the database that it is about, by `ibdata1` of the data directory. Where
 //! others lie there since (a backup was restored, another node's files were copied), an orderly stop does
 //! not count, and what a mark says is in doubt.
@@ -44,6 +47,10 @@ pub const MARKS_FILE: &str = "dromon.ddl.log";
 pub const SLOT: usize = 64;
 /// Bits for how many places the statement before is behind a mark's: what no database loses in a crash is further behind.
 const FORMER_BITS: u32 = 14;
+/// Bits for what was not told of it.
+const UNTOLD_BITS: u32 = 9;
+/// In the byte behind: the highest bit.
+const HAS_NOTES: u8 = 0x80;
 const MAGIC: [u8; 8] = *b"dromddl1";
 /// What each database of InnoDB has, and a copy of it has anew.
 const DATA_FILE: &str = "ibdata1";
@@ -194,6 +201,8 @@ pub struct Marks {
     exchanged: Option<u64>,
     /// When the last statement that this process noted began.
     begun: Option<SystemTime>,
+    /// Whether the file of the notes on large transactions is there.
+    notes: bool,
     /// Kept open: a statement may come when no descriptor is left, and without its mark no database is to be trusted.
     file: Option<File>,
 }
@@ -205,6 +214,8 @@ struct Slot {
     mark: Option<Mark>,
     /// The database's files ([`data_of`]).
     data: u64,
+    /// See [`Marks::has_notes`].
+    notes: bool,
 }
 
 /// What the files of the database in `data_dir` are known by, until others are put there; 0: nothing.
@@ -264,6 +275,7 @@ impl Marks {
             whole: stopped.is_some_and(|(_, whole)| whole),
             exchanged: Some(data).filter(|data| is_other(*data)),
             begun: None,
+            notes: slot.notes,
             file: None,
         })
     }
@@ -287,6 +299,16 @@ impl Marks {
     /// The same if its log has nothing behind that on which others may rest.
     pub fn stopped_whole(&self) -> Option<Position> {
         self.stopped.filter(|_| self.whole)
+    }
+
+    /// Whether the file of the notes on large transactions was there when the newest mark was made.
+    pub fn has_notes(&self) -> bool {
+        self.notes
+    }
+
+    /// That file is there from now on.
+    pub fn notes_are_there(&mut self) {
+        self.notes = true;
     }
 
     /// Makes sure that marks can be written: else it shows at a statement, which no node can put off.
@@ -354,7 +376,12 @@ impl Marks {
             former: None,
         });
         // In its place: the other slot has the statement before.
-        let slot = encode(Slot { number, mark, data });
+        let slot = encode(Slot {
+            number,
+            mark,
+            data,
+            notes: self.notes,
+        });
         let file = self.file()?;
         file.write_all_at(&slot, (number % 2) * SLOT as u64)?;
         file.sync_data()?;
@@ -382,8 +409,14 @@ impl Marks {
 
     fn store_about(&mut self, mark: Option<Mark>, data: u64) -> io::Result<()> {
         let number = self.number + 1;
+        let notes = self.notes;
         let file = self.file()?;
-        let slot = encode(Slot { number, mark, data });
+        let slot = encode(Slot {
+            number,
+            mark,
+            data,
+            notes,
+        });
         file.write_all_at(&slot, (number % 2) * SLOT as u64)?;
         file.sync_data()?;
         self.number = number;
@@ -412,6 +445,7 @@ impl Marks {
             number: self.number,
             mark: self.newest,
             data: data_of(&self.data_dir),
+            notes: self.notes,
         });
         file.write_all_at(&[0; 2 * SLOT], 0)?;
         file.write_all_at(&newest, (self.number % 2) * SLOT as u64)?;
@@ -429,9 +463,14 @@ fn leads_to(path: &Path, file: &File) -> bool {
     }
 }
 
-/// `magic 8 | number 8 | kind 1 | history 16 | seqno 8 | data 8 | untold 4 | former 3 | xxh3 of all that 8`
+/// `magic 8 | number 8 | kind 1 | history 16 | seqno 8 | data 8 | untold 4 | former and notes 3 | xxh3 of all that 8`
 fn encode(content: Slot) -> [u8; SLOT] {
-    let Slot { number, mark, data } = content;
+    let Slot {
+        number,
+        mark,
+        data,
+        notes,
+    } = content;
     let mut slot = [0; SLOT];
     slot[..8].copy_from_slice(&MAGIC);
     slot[8..16].copy_from_slice(&number.to_le_bytes());
@@ -451,6 +490,9 @@ fn encode(content: Slot) -> [u8; SLOT] {
         slot[49..53].copy_from_slice(&mark.untold.to_le_bytes());
         slot[53..56].copy_from_slice(&former_bytes(mark));
     }
+    if notes {
+        slot[55] |= HAS_NOTES;
+    }
     let sum = twox_hash::XxHash3_64::oneshot(&slot[..SLOT - 8]);
     slot[SLOT - 8..].copy_from_slice(&sum.to_le_bytes());
     slot
@@ -461,7 +503,7 @@ fn former_bytes(mark: Mark) -> [u8; 3] {
     let kept = mark.former.and_then(|former| {
         let behind = u32::try_from(mark.at.seqno.checked_sub(former.seqno)?).ok()?;
         // Less than there is says less.
-        let untold = former.untold.min((1 << (24 - FORMER_BITS)) - 1);
+        let untold = former.untold.min((1 << UNTOLD_BITS) - 1);
         (behind < 1 << FORMER_BITS).then_some(behind | untold << FORMER_BITS)
     });
     let [a, b, c, _] = kept.unwrap_or(0).to_le_bytes();
@@ -470,7 +512,8 @@ fn former_bytes(mark: Mark) -> [u8; 3] {
 
 fn former_in(bytes: &[u8], at: Seqno) -> Option<Former> {
     let kept = u32::from_le_bytes([*bytes.first()?, *bytes.get(1)?, *bytes.get(2)?, 0]);
-    let (behind, untold) = (kept & ((1 << FORMER_BITS) - 1), kept >> FORMER_BITS);
+    let behind = kept & ((1 << FORMER_BITS) - 1);
+    let untold = (kept >> FORMER_BITS) & ((1 << UNTOLD_BITS) - 1);
     let seqno = at.checked_sub(Seqno::from(behind))?;
     (behind > 0 && untold > 0).then_some(Former { seqno, untold })
 }
@@ -494,7 +537,7 @@ fn decode(slot: &[u8]) -> Option<Slot> {
         history: Uuid(body[17..33].try_into().ok()?),
         seqno: Seqno::from_le_bytes(body[33..41].try_into().ok()?),
     };
-    // Both 0 also from a build that does not know of them, which reads over them.
+    // All 0 also from a build that does not know of them, which reads over them.
     let former = former_in(&body[53..56], at.seqno);
     let untold = u32::from_le_bytes(body[49..53].try_into().ok()?);
     let number = u64::from_le_bytes(body[8..16].try_into().ok()?);
@@ -507,6 +550,7 @@ fn decode(slot: &[u8]) -> Option<Slot> {
             former,
         }),
         data: u64::from_le_bytes(body[41..49].try_into().ok()?),
+        notes: body[55] & HAS_NOTES != 0,
     })
 }
 

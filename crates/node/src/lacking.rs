@@ -17,7 +17,8 @@
 //!   magic               dromchk2; dromchk1: notes without streams
 //! ```
 //!
-//! The file is replaced as a whole.
+//! The file is replaced as a whole. It is there from the first start on, without notes: each mark in
+//! [`MARKS_FILE`](crate::ddl_marks::MARKS_FILE) says so, and where it is gone nobody knows what the database lacks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -89,7 +90,7 @@ pub struct Lacking {
 }
 
 /// Notes as they lie in the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notes(Vec<Note>);
 
 /// The file with the notes, in one data directory.
@@ -111,6 +112,11 @@ impl LackingFile {
             gaps: None,
         };
         Ok((LackingFile(dir.to_owned()), lacking))
+    }
+
+    /// Whether the file is there.
+    pub fn exists(&self) -> io::Result<bool> {
+        self.0.join(LACKING_FILE).try_exists()
     }
 
     /// Makes `notes` durable, instead of those that were there.

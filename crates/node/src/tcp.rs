@@ -411,7 +411,9 @@ fn ask_error(e: NetError) -> AskError {
 mod tests {
     use super::*;
     use crate::database::{Database, Level};
-    use crate::ddl_marks::MARKS_FILE;
+    use crate::ddl_marks::{MARKS_FILE, Mark, Marks, Progress};
+    use crate::grastate::STATE_FILE;
+    use crate::lacking::LACKING_FILE;
     use crate::node::{FINISH, Node, QUEUE_HERE, Setup};
     use dromon_order::logstore::{Record, WriteOp};
     use std::os::fd::BorrowedFd;
@@ -531,6 +533,51 @@ mod tests {
         assert_eq!(open(true), None, "it runs none");
         std::fs::remove_file(&marks).expect("it is a link");
         assert_eq!(open(false), None);
+    }
+
+    #[test]
+    fn notes_that_are_gone_are_not_taken_for_none() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let notes = dir.path().join(LACKING_FILE);
+        let open = || {
+            let tcp = Box::new(Tcp::new(Arc::new(Crashing)));
+            let lines = Arc::new(Lines::default());
+            let opened = Node::open(lines, tcp, setup(dir.path(), false), "");
+            opened.err().map(|e| e.to_string())
+        };
+        // What an earlier build left has no word of them.
+        Marks::open(dir.path(), dir.path())
+            .expect("no file yet")
+            .ready()
+            .expect("room");
+        assert_eq!(open(), None);
+        assert!(notes.is_file());
+        std::fs::remove_file(&notes).expect("it is there");
+        assert_eq!(open(), None, "no mark was made since");
+        let mut marks = Marks::open(dir.path(), dir.path()).expect("readable");
+        marks.notes_are_there();
+        let mark = Mark {
+            at: Position {
+                history: Uuid([7; 16]),
+                seqno: 5,
+            },
+            progress: Progress::Begun,
+            untold: 0,
+            former: None,
+        };
+        marks.write(mark).expect("room");
+        assert_eq!(open(), None);
+        std::fs::remove_file(&notes).expect("it is there");
+        let why = open().expect("nobody knows what was in it");
+        assert!(
+            why.contains(LACKING_FILE) && why.contains("is gone"),
+            "{why}"
+        );
+        let state = "# GALERA saved state\nversion: 2.1\nuuid:    00000000-0000-0000-0000-000000000000\n\
+                     seqno:   -1\nsafe_to_bootstrap: 0\n";
+        std::fs::write(dir.path().join(STATE_FILE), state).expect("room");
+        assert_eq!(open(), None, "a copy was asked for");
+        assert!(notes.is_file());
     }
 
     #[test]

@@ -18,6 +18,7 @@ fn slot(number: u64, mark: Mark) -> Slot {
         number,
         mark: Some(mark),
         data: number % 3,
+        notes: number.is_multiple_of(2),
     }
 }
 
@@ -119,6 +120,34 @@ fn marks_that_cannot_be_written_show_before_one_comes() {
     marks.write(mark(5, BEGUN)).expect("a disk that works");
     let found = Marks::open(dir.path(), dir.path()).expect("readable");
     assert_eq!(found.newest(), Some(mark(5, BEGUN)));
+}
+
+#[test]
+fn each_slot_says_whether_there_are_notes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let open = || Marks::open(dir.path(), dir.path()).expect("readable");
+    open().ready().expect("room");
+    assert!(!open().has_notes(), "nobody has said so");
+    let first = Mark {
+        untold: 3,
+        ..mark(9, BEGUN)
+    };
+    let stop = mark(12, Progress::Stopped { whole: true });
+    let mut marks = open();
+    marks.notes_are_there();
+    for m in [first, mark(9, OVER), mark(11, BEGUN), stop] {
+        marks.write(m).expect("a disk that works");
+        assert!(open().has_notes(), "{m:?}");
+    }
+    open().log_grows().expect("a disk that works");
+    assert!(open().has_notes());
+    open().runs().expect("a disk that works");
+    let after = open();
+    let former = after.newest().and_then(|m| m.former);
+    assert_eq!(former.map(|f| (f.seqno, f.untold)), Some((9, 3)));
+    assert!(after.has_notes());
+    open().forget().expect("a disk that works");
+    assert!(open().has_notes(), "a copy leaves that file");
 }
 
 #[test]

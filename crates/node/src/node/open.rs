@@ -19,7 +19,7 @@ use crate::database::{Database, Level};
 use crate::ddl_marks::{MARKS_FILE, Mark, Marks, Progress};
 use crate::flow::Flow;
 use crate::grastate::{GraState, STATE_FILE, StateFile, ViewState};
-use crate::lacking::{LACKING_FILE, LackingFile};
+use crate::lacking::{LACKING_FILE, LackingFile, Notes};
 use crate::messages::{Control, LeaveReason, Position, encode, kind};
 use crate::options::{self, Options, Settings};
 use crate::overflow::QueueFiles;
@@ -92,6 +92,42 @@ fn refuse_below(settings: &Settings, data_dir: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
+/// Sees to it that the file of what this database lacks is there, and that the marks say so. The error is a sentence
+/// for the operator. `asks_copy`: the database counts for nothing.
+fn keep_notes(
+    dir: &Path,
+    file: &LackingFile,
+    marks: &mut Marks,
+    asks_copy: bool,
+) -> Result<(), String> {
+    let there = file.exists().map_err(|e| {
+        format!(
+            "{LACKING_FILE} in {} cannot be looked for: {e}",
+            dir.display()
+        )
+    })?;
+    if !there && marks.has_notes() && !asks_copy {
+        return Err(format!(
+            "{LACKING_FILE} in {} is gone: it was there when this node ran last. It says what this database has of large \
+             transactions that were under way; without it only a full copy is safe: {COPY_ASKED}, and start again. If \
+             somebody has it, put it back instead",
+            dir.display()
+        ));
+    }
+    if !there {
+        file.write(&Notes::default()).map_err(|e| {
+            format!(
+                "{LACKING_FILE} in {} cannot be written: {e}. What this database lacks of a large transaction is noted \
+                 there, and a node that cannot do that leaves the cluster, so it does not start. Make that directory \
+                 writable; then start this node again",
+                dir.display()
+            )
+        })?;
+    }
+    marks.notes_are_there();
+    Ok(())
+}
+
 impl Node {
     /// Reads options and state; nothing is connected yet.
     pub fn open(
@@ -130,17 +166,6 @@ impl Node {
                 settings.base_dir.display()
             ))
         })?;
-        // A witness runs no statement.
-        if !setup.witness
-            && let Err(e) = ddl_marks.ready()
-        {
-            return Err(OpenError::State(format!(
-                "{MARKS_FILE} in {} cannot be written: {e}. Each statement (DDL) is noted there before it runs, and a node \
-                 that cannot do that leaves the cluster, so it does not start. Give the server's user read and write \
-                 access to it, and room on that file system; then start this node again",
-                settings.base_dir.display()
-            )));
-        }
         let (lacking_file, lacking) = LackingFile::open(&settings.base_dir).map_err(|e| {
             OpenError::State(format!(
                 "{LACKING_FILE} in {} cannot be read: {e}. It says what this database has of large transactions that \
@@ -149,6 +174,20 @@ impl Node {
                 settings.base_dir.display()
             ))
         })?;
+        // A witness runs no statement, and has no database.
+        if let Some(file) = &state_file {
+            let asks_copy = !file.is_new() && file.state().uuid == Uuid::NIL;
+            let dir = &settings.base_dir;
+            keep_notes(dir, &lacking_file, &mut ddl_marks, asks_copy).map_err(OpenError::State)?;
+            ddl_marks.ready().map_err(|e| {
+                OpenError::State(format!(
+                    "{MARKS_FILE} in {} cannot be written: {e}. Each statement (DDL) is noted there before it runs, and \
+                     a node that cannot do that leaves the cluster, so it does not start. Give the server's user read \
+                     and write access to it, and room on that file system; then start this node again",
+                    dir.display()
+                ))
+            })?;
+        }
         let saved = state_file
             .as_ref()
             .map_or_else(GraState::default, StateFile::state);
