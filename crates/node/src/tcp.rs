@@ -401,6 +401,7 @@ fn ask_error(e: NetError) -> AskError {
         Presence::Other if stays => AskError::Refused(text),
         Presence::Nobody | Presence::Other => AskError::Unreachable(text),
         Presence::Unlooked => AskError::Unlooked(text),
+        Presence::Resolving => AskError::Resolving(text),
         Presence::Silent => AskError::Silent(text),
         Presence::Untold if stays => AskError::ShutOut(text),
         Presence::Untold => AskError::Barred(text),
@@ -647,6 +648,11 @@ mod tests {
         let version = rejected(RefusalCode::NoCommonVersion);
         assert!(matches!(version, AskError::OtherVersion(_)), "{version:?}");
         assert!(matches!(timed_out(true), AskError::Silent(_)));
+        let looking = ask_error(NetError::Resolving {
+            addr: addr(),
+            limit: Duration::from_secs(3),
+        });
+        assert!(matches!(looking, AskError::Resolving(_)), "{looking:?}");
         for gone in [
             timed_out(false),
             not_encrypted(true),

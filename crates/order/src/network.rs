@@ -251,6 +251,16 @@ pub enum NetError {
         /// What is missing here.
         why: String,
     },
+    /// Its name is still being looked up.
+    #[error(
+        "{addr} could not be asked: the resolver did not answer within {limit:?}; this is about the node that asks"
+    )]
+    Resolving {
+        /// Who was to be asked.
+        addr: String,
+        /// The limit.
+        limit: Duration,
+    },
     /// It took too long.
     #[error(
         "{addr} did not {what} within {timeout:?}; it may be overloaded, stopped, or behind a firewall"
@@ -359,6 +369,8 @@ pub enum Presence {
     Nobody,
     /// Nobody was looked for: this host's resolver or network is not there (yet).
     Unlooked,
+    /// Its name is still being looked up: the end of that tells.
+    Resolving,
     /// Another program, or a node of another cluster.
     Other,
     /// Somebody took the connection and does not speak.
@@ -375,6 +387,7 @@ impl NetError {
             NetError::Resolve { here: true, .. } | NetError::Unreachable { here: true, .. } => {
                 Presence::Unlooked
             }
+            NetError::Resolving { .. } => Presence::Resolving,
             NetError::Address(_)
             | NetError::Resolve { .. }
             | NetError::Refused { .. }

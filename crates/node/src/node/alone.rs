@@ -15,7 +15,9 @@ use super::{AskError, Node, Phase, lock};
 use crate::cluster::Member;
 use crate::messages::{Answer, Control, Request, decode, encode, kind};
 
+mod lost;
 mod who;
+use lost::Looks;
 use who::{are_two, before, by_votes, by_weight, serves};
 
 /// How long one member may take to say whether it is there: with encryption and the secret it takes
@@ -26,10 +28,7 @@ const STORE: Duration = Duration::from_secs(30);
 /// How long this node may take to lead itself.
 const LEAD: Duration = Duration::from_secs(5);
 
-/// When another one is there that leads on, or was just started, the majority may be back
-/// at any moment: how long a node waits for it before it becomes non-primary, as nobody
-/// need notice anything, and how often it looks.
-const BACK: Duration = Duration::from_secs(3);
+/// How often a node that waits for another one looks.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Of several with the same log that are told to go on alone, the one with the highest id does: how
@@ -75,7 +74,10 @@ impl<T: Into<String>> From<T> for Refused {
 /// The forced recovery that the engine was told to do and nobody has seen the end of: the
 /// end may come later than is waited for.
 #[derive(Debug, Default)]
-pub(super) struct GoingAlone(Mutex<Option<Arc<Attempt>>>);
+pub(super) struct GoingAlone {
+    attempt: Mutex<Option<Arc<Attempt>>>,
+    looks: Looks,
+}
 
 /// See [`GoingAlone`].
 #[derive(Debug)]
@@ -90,13 +92,13 @@ pub(super) struct Attempt {
 
 impl GoingAlone {
     fn is_open(&self) -> bool {
-        let attempt = lock(&self.0);
+        let attempt = lock(&self.attempt);
         attempt.as_ref().is_some_and(|a| !a.failed.load(Acquire))
     }
 
     /// One begins in `term`; `None`: another one is open.
     fn begin(&self, term: u64, others: Vec<Uuid>) -> Option<Arc<Attempt>> {
-        let mut attempt = lock(&self.0);
+        let mut attempt = lock(&self.attempt);
         if attempt.as_ref().is_some_and(|a| !a.failed.load(Acquire)) {
             return None;
         }
@@ -111,7 +113,7 @@ impl GoingAlone {
 
     /// Whether this node, which is in `term`, may go on alone at any moment.
     fn is_near(&self, term: u64) -> bool {
-        let attempt = lock(&self.0);
+        let attempt = lock(&self.attempt);
         let is_near = |a: &Arc<Attempt>| !a.failed.load(Acquire) && a.from == incarnation(term);
         attempt.as_ref().is_some_and(is_near)
     }
@@ -119,13 +121,13 @@ impl GoingAlone {
     /// Whom this node, which is in `term`, left behind if it has gone on alone; said once.
     fn has_gone(&self, term: u64) -> Option<Vec<Uuid>> {
         let gone = |a: &mut Arc<Attempt>| !a.failed.load(Acquire) && a.from != incarnation(term);
-        let attempt = lock(&self.0).take_if(gone);
+        let attempt = lock(&self.attempt).take_if(gone);
         attempt.map(|a| a.others.clone())
     }
 
     /// Another engine runs.
     pub(super) fn forget(&self) {
-        *lock(&self.0) = None;
+        *lock(&self.attempt) = None;
     }
 }
 
@@ -165,6 +167,10 @@ pub(super) struct Probed {
     pub silent: Option<String>,
     /// One that may go on alone at any moment.
     pub going: Option<String>,
+    /// Those whose names are still being looked up: where, and why they cannot be asked and what to do.
+    pub looking: BTreeMap<String, String>,
+    /// Those for which this host looked in vain.
+    pub unlooked: Vec<String>,
 }
 
 impl Probed {
@@ -187,7 +193,7 @@ fn untold(error: &AskError) -> Option<String> {
     let (why, mend) = match error {
         AskError::Unreachable(_) | AskError::Unlooked(_) | AskError::Refused(_) => return None,
         AskError::OtherVersion(why) => (why, "start it with the version that runs here"),
-        AskError::Silent(why) => (why, "wait until it answers"),
+        AskError::Silent(why) | AskError::Resolving(why) => (why, "wait until it answers"),
         AskError::Barred(why) | AskError::ShutOut(why) => (
             why,
             "mend that, at the end that it names (certificates: socket.ssl_*; the secret: dromon.secret_file; the list of \
@@ -271,49 +277,6 @@ impl Node {
         members.windows(2).any(|w| w[0].weight != w[1].weight)
     }
 
-    /// The majority is lost: tries to go on without it on a thread of its own,
-    /// and becomes non-primary if that may not be. On the service thread.
-    pub(super) fn try_alone(self: &Arc<Self>) {
-        let mut trying = lock(&self.rejoiner);
-        if trying.as_ref().is_some_and(|t| !t.is_finished()) {
-            return;
-        }
-        let node = self.clone();
-        let thread = std::thread::Builder::new()
-            .name("dromon-alone".into())
-            .spawn(move || {
-                if let Err(refused) = node.go_alone_or_wait() {
-                    node.note(&format!("not going on without a majority: {}", refused.why));
-                    node.lost_primary();
-                }
-            });
-        match thread {
-            Ok(thread) => *trying = Some(thread),
-            Err(e) => {
-                self.error(&format!("no thread to go on alone: {e}"));
-                self.lost_primary();
-            }
-        }
-    }
-
-    /// Goes on alone, or waits for the majority while another one is there.
-    fn go_alone_or_wait(&self) -> Result<(), Refused> {
-        let until = Instant::now() + BACK;
-        loop {
-            // Who is silent takes all that time.
-            let is_last = Instant::now() >= until;
-            let refused = match self.go_alone(Forced::Lost) {
-                Ok(_) => return Ok(()),
-                Err(refused) => refused,
-            };
-            let waits = refused.leads_on && self.phase() == Phase::Joined;
-            if !waits || is_last {
-                return Err(refused);
-            }
-            std::thread::sleep(LOOK);
-        }
-    }
-
     /// Makes this node a primary component of its own. False: it is in one, and nothing was forced.
     pub(super) fn go_alone(&self, forced: Forced) -> Result<bool, Refused> {
         // Between two attempts it has no engine, and in one it is not a member of what its log names.
@@ -338,7 +301,10 @@ impl Node {
             return Err("this node has no complete state".into());
         }
         let own = status.last;
-        let probed = self.who_is_there(&status, order.linked());
+        let mut probed = self.who_is_there(&status, order.linked());
+        if forced == Forced::Lost {
+            self.going_alone.looks.weigh(&mut probed);
+        }
         self.look_at(own, &probed, forced)?;
         let reached = probed.reached;
         if forced == Forced::Lost {
@@ -426,7 +392,8 @@ impl Node {
         }
         // By options it goes on because others are silent.
         let silent = probed.silent.as_ref().filter(|_| forced != Forced::Lost);
-        if let Some(why) = probed.untold.as_ref().or(silent) {
+        let looking = probed.looking.values().next();
+        if let Some(why) = probed.untold.as_ref().or(silent).or(looking) {
             // Who is just starting or ending is told otherwise soon.
             return Err(Refused {
                 why: why.clone(),
@@ -582,17 +549,23 @@ impl Node {
             untold: None,
             silent: None,
             going: None,
+            looking: BTreeMap::new(),
+            unlooked: Vec::new(),
         };
         let own = self.shared().uuid;
         for ((id, addr), answer) in ids.into_iter().zip(addrs).zip(answers) {
             let answer = match answer {
                 Ok(bytes) => decode(&bytes),
                 Err(e) => {
-                    let place = match e {
-                        AskError::Silent(_) => &mut probed.silent,
-                        _ => &mut probed.untold,
-                    };
-                    *place = place.take().or(untold(&e));
+                    let why = untold(&e);
+                    match e {
+                        AskError::Resolving(_) => {
+                            probed.looking.extend(why.map(|why| (addr, why)));
+                        }
+                        AskError::Unlooked(_) => probed.unlooked.push(addr),
+                        AskError::Silent(_) => probed.silent = probed.silent.or(why),
+                        _ => probed.untold = probed.untold.or(why),
+                    }
                     continue;
                 }
             };

@@ -1,4 +1,4 @@
-//! One question to several nodes at once: who is silent takes its whole time, and the others'
+//! One question to or about several nodes at once: who is silent takes its whole time, and the others'
 //! answers need not wait for that.
 
 use std::time::Duration;
@@ -16,6 +16,9 @@ pub enum AskError {
     /// Whether it is there was not looked: this host's resolver or network is not up (yet).
     #[error("{0}")]
     Unlooked(String),
+    /// The same is not known yet: this host's resolver has not answered.
+    #[error("{0}")]
+    Resolving(String),
     /// It is there and will never let this node in: wrong cluster name, or no
     /// cluster node at all.
     #[error("{0}")]
@@ -44,22 +47,33 @@ impl Node {
         body: &Bytes,
         timeout: Duration,
     ) -> Vec<Result<Bytes, AskError>> {
-        let ask = |addr: &str| self.engines.ask(cluster, addr, body.clone(), timeout);
-        let ask = &ask;
-        std::thread::scope(|scope| {
-            let begun = addrs.iter().map(|addr| {
-                let thread = std::thread::Builder::new().name("dromon-ask".into());
-                let thread = thread.spawn_scoped(scope, move || ask(addr));
-                // Without a thread it is asked here, and the others wait for it.
-                thread.map_err(|_| ask(addr))
-            });
-            let begun: Vec<_> = begun.collect();
-            let lost = |_| Err(AskError::Barred("asking it failed here".to_owned()));
-            let ended = begun.into_iter().map(|begun| match begun {
-                Ok(thread) => thread.join().unwrap_or_else(lost),
-                Err(answer) => answer,
-            });
-            ended.collect()
-        })
+        let ask = |addr: &String| self.engines.ask(cluster, addr, body.clone(), timeout);
+        let lost = || Err(AskError::Barred("asking it failed here".to_owned()));
+        side_by_side("dromon-ask", addrs, ask, lost)
     }
+}
+
+/// What `ask` says of each of `all`, in this order, all asked at the same time on threads of this name; `lost`: where
+/// that panicked.
+pub(super) fn side_by_side<A: Sync, T: Send>(
+    name: &str,
+    all: &[A],
+    ask: impl Fn(&A) -> T + Sync,
+    lost: impl Fn() -> T,
+) -> Vec<T> {
+    let ask = &ask;
+    std::thread::scope(|scope| {
+        let begun = all.iter().map(|one| {
+            let thread = std::thread::Builder::new().name(name.into());
+            let thread = thread.spawn_scoped(scope, move || ask(one));
+            // Without a thread it is asked here, and the others wait for it.
+            thread.map_err(|_| ask(one))
+        });
+        let begun: Vec<_> = begun.collect();
+        let ended = begun.into_iter().map(|begun| match begun {
+            Ok(thread) => thread.join().unwrap_or_else(|_| lost()),
+            Err(answer) => answer,
+        });
+        ended.collect()
+    })
 }

@@ -728,6 +728,7 @@ impl Node {
             }
             Err(
                 AskError::Refused(why)
+                | AskError::Resolving(why)
                 | AskError::Barred(why)
                 | AskError::ShutOut(why)
                 | AskError::OtherVersion(why),

@@ -322,6 +322,8 @@ impl Node {
             untold,
             silent,
             going,
+            looking,
+            unlooked: _,
         } = self.look_for_others(name, log, also);
         let ours = ClusterState::peek_position(&log.checkpoint.node);
         let ours = ours.map_or(position.history, |at| at.history);
@@ -361,7 +363,8 @@ impl Node {
                  Start this node without --wsrep-new-cluster when it has: it joins"
             )
         });
-        if let Some(why) = going.or(untold).or(silent) {
+        let looking = looking.into_values().next();
+        if let Some(why) = going.or(untold).or(silent).or(looking) {
             return Err(untold_of(why));
         }
         if !resume {

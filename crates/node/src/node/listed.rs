@@ -313,7 +313,9 @@ impl Node {
                 Err(AskError::OtherVersion(why)) => told.shut_out = Some(why),
                 Err(AskError::Unreachable(_) | AskError::Refused(_)) => {}
                 Err(AskError::Unlooked(why)) => told.unlooked = Some(why),
-                Err(AskError::Barred(why) | AskError::Silent(why)) => told.untold = Some(why),
+                Err(AskError::Resolving(why) | AskError::Barred(why) | AskError::Silent(why)) => {
+                    told.untold = Some(why);
+                }
             }
         }
         told

@@ -690,6 +690,7 @@ impl Node {
             Err(
                 AskError::Unreachable(why)
                 | AskError::Unlooked(why)
+                | AskError::Resolving(why)
                 | AskError::Barred(why)
                 | AskError::Silent(why),
             ) => Err(no(why, false)),

@@ -668,3 +668,46 @@ fn with_ignore_sb_the_half_goes_on_where_the_other_hangs_or_is_another() {
         });
     }
 }
+
+/// Its name server is gone with the other one: the resolver gives up long after clients cannot wait any more.
+#[test]
+fn with_ignore_sb_the_half_goes_on_as_soon_as_its_resolver_has_given_up() {
+    run(2, QUICK, LIMIT, |world| {
+        let one = halves_ask(world, AskError::Resolving);
+        world.until("its clients know", || {
+            one.node().phase() == Phase::NonPrimary
+        });
+        let said = "It is asked again until the resolver has answered";
+        world.until("it says what it waits for", || world.report.said(said));
+        std::thread::sleep(Duration::from_secs(4));
+        assert!(!one.node().is_primary(), "the other one may be there");
+        world
+            .net
+            .speak_strangely(&World::addr(2), AskError::Unlooked);
+        world.until("the other one is dropped", || one.size() == 1);
+        world.synced(&one);
+        assert!(one.set(row(1), 1).is_committed());
+        world.net.speak_plainly(&World::addr(2));
+        world.net.heal();
+        world.synced(&world.db(2));
+        world.settle();
+    });
+}
+
+/// The other one is there after all: the wait for its name ends, and it is joined.
+#[test]
+fn with_ignore_sb_the_half_that_waits_for_its_resolver_joins_the_other_half() {
+    run(2, QUICK, LIMIT, |world| {
+        let one = halves_ask(world, AskError::Resolving);
+        world.until("its clients know", || {
+            one.node().phase() == Phase::NonPrimary
+        });
+        world.net.heal();
+        world.net.speak_plainly(&World::addr(2));
+        for db in world.members() {
+            world.synced(&db);
+        }
+        assert!(!world.report.said("forced recovery"));
+        world.settle();
+    });
+}

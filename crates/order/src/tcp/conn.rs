@@ -169,9 +169,9 @@ pub(super) async fn connect(
             // It may answer yet, that somebody is there.
             timeout_at(deadline.at, found)
                 .await
-                .map_err(|_| NetError::NotAsked {
+                .map_err(|_| NetError::Resolving {
                     addr: addr.to_owned(),
-                    why: format!("the resolver did not answer within {:?}", deadline.limit),
+                    limit: deadline.limit,
                 })??
         }
     };

@@ -149,8 +149,8 @@ async fn a_name_that_takes_long_to_look_up_leads_there_in_the_end() {
     let ask = || request(&there, &who, &open, Bytes::new(), limit);
     let began = Instant::now();
     // Then somebody is asked.
-    while let Err(e @ NetError::NotAsked { .. }) = ask().await {
-        assert_eq!(e.presence(), Presence::Untold, "nobody knows yet");
+    while let Err(e @ NetError::Resolving { .. }) = ask().await {
+        assert_eq!(e.presence(), Presence::Resolving, "nobody knows yet");
         assert!(began.elapsed() < SOON, "it never leads there");
     }
 }
