@@ -678,8 +678,8 @@ pub struct Node {
     log_too_slow: AtomicBool,
     /// What is said once a minute at most.
     told: Mutex<reconnect::Told>,
-    /// By name: its other addresses, as they were told last.
-    addresses_told: Mutex<BTreeMap<String, String>>,
+    /// The other addresses of names, as they were told.
+    addresses_told: Mutex<addresses::Told>,
     /// The same of one that another build wrote.
     unread_told: AtomicBool,
     durabilities: Mutex<Durabilities>,
