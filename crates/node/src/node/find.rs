@@ -1,5 +1,6 @@
 //! Asks at one address after the other for the leader of a primary component.
 
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use dromon_order::{Start, incarnation};
@@ -7,6 +8,7 @@ use dromon_writeset::Uuid;
 
 use super::connect::Found;
 use super::connect_error::{still_looking, what_next};
+use super::duties::Timings;
 use super::halves::OwnHalf;
 use super::search::{LOOKING, Unanswered, may_be_missed, other_history, own_address_leads};
 use super::service::from_parts;
@@ -40,6 +42,44 @@ struct Search<'s> {
     /// Of the own log, up to the position.
     sum: Option<u64>,
     began: Instant,
+    ahead: RefCell<AheadOf>,
+}
+
+/// Who says that this node's database is ahead of the cluster.
+///
+/// A leader whose machine stood goes on by its clock, which stood too: for the rest of its lease it does not know that
+/// others lead by now, and have more. So its word counts when it says so again, asked more than a lease later.
+struct AheadOf {
+    wait: Duration,
+    /// The first word: whose, in which term, and when it came.
+    first: Option<(String, u64, Instant)>,
+}
+
+impl AheadOf {
+    /// For leaders with such a lease.
+    fn new(lease: Duration) -> Self {
+        AheadOf {
+            wait: (lease * 2).max(Duration::from_secs(2)),
+            first: None,
+        }
+    }
+
+    /// The one at `addr`, which leads in `term`, was asked at `asked` and said so at `now`. Whether that counts.
+    fn said(&mut self, addr: &str, term: u64, asked: Instant, now: Instant) -> bool {
+        match &self.first {
+            Some((by, then, at)) if by == addr && *then == term => asked >= *at + self.wait,
+            _ => {
+                self.first = Some((addr.to_owned(), term, now));
+                false
+            }
+        }
+    }
+
+    /// Whether a second word may come at `now`.
+    fn is_open(&self, now: Instant) -> bool {
+        let first = self.first.as_ref();
+        first.is_some_and(|(_, _, at)| now < *at + self.wait * 2)
+    }
 }
 
 /// One round of asking.
@@ -79,6 +119,8 @@ enum Weighed {
     Found(Box<Found>),
     /// It does not help now, and why.
     Not(String),
+    /// It is behind this node's database, if it says so again.
+    Ahead(String),
     /// Nor later.
     Never(ConnectError),
     /// This one is of the own log's incarnation, and to be asked instead.
@@ -109,6 +151,7 @@ impl Node {
             log: self.log_end_before(settings),
             sum: self.own_sum(position, settings),
             began: Instant::now(),
+            ahead: RefCell::new(AheadOf::new(Timings::of(settings).lease)),
         };
         let mut told = Instant::now();
         let mut damage = None;
@@ -148,7 +191,8 @@ impl Node {
                     Err(e) => return Err(e),
                 }
             }
-            if search.began.elapsed() >= settings.wait_prim_timeout {
+            let open = search.ahead.borrow().is_open(Instant::now());
+            if search.began.elapsed() >= settings.wait_prim_timeout && !open {
                 return Err(self.found_nobody(&search, round.missing(), damage));
             }
             if told.elapsed() >= TELL {
@@ -199,6 +243,10 @@ impl Node {
                     match self.weigh(search, &leader, checkpoint)? {
                         Weighed::Found(found) => return Ok(Some(*found)),
                         Weighed::Not(why) => why,
+                        Weighed::Ahead(why) => {
+                            round.awaited = true;
+                            why
+                        }
                         Weighed::Never(e) => {
                             let why = e.to_string();
                             round.never = Some(e);
@@ -298,12 +346,22 @@ impl Node {
             && !compared.differs()
             && let Some((_, state)) = &read
         {
-            let asked = leader.asked;
+            let (asked, began) = (leader.asked, Instant::now());
             match self.last_before(search.name, addr, asked, search.log, state) {
                 Ok(None) => {}
                 Ok(Some(last)) => {
                     let position = asked.seqno;
-                    return Err(ConnectError::Ahead { position, last });
+                    let mut ahead = search.ahead.borrow_mut();
+                    if ahead.said(addr, term, began, Instant::now()) {
+                        return Err(ConnectError::Ahead { position, last });
+                    }
+                    let why = format!(
+                        "its log ends at seqno {last}, and the database here stands at {position}, in the same history"
+                    );
+                    self.note_now_and_then(&format!(
+                        "{addr}: {why}. It may have stood still and lead no more, so it is asked again"
+                    ));
+                    return Ok(Weighed::Ahead(why));
                 }
                 Err(why) => return Ok(Weighed::Not(why)),
             }
@@ -408,4 +466,34 @@ impl Node {
 fn only_gives(state: &ClusterState, own: &str) -> bool {
     let mut donors = state.members().filter(|m| m.can_give()).peekable();
     donors.peek().is_some() && donors.all(|m| m.addr == own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_this_node_is_ahead_counts_when_the_same_leader_says_so_again_later() {
+        let began = Instant::now();
+        let at = |ms| began + Duration::from_millis(ms);
+        let mut ahead = AheadOf::new(Duration::from_millis(1500));
+        assert!(!ahead.is_open(at(0)));
+        assert!(!ahead.said("a", 7, at(0), at(100)));
+        // It still has the rest of its lease.
+        assert!(!ahead.said("a", 7, at(1600), at(1700)));
+        assert!(ahead.is_open(at(3099)));
+        // Its answer waited on the way.
+        assert!(!ahead.said("a", 7, at(3099), at(9000)));
+        assert!(ahead.said("a", 7, at(3100), at(3101)));
+        // Another one, and one that was elected since, may have stood, too.
+        assert!(!ahead.said("b", 7, at(9000), at(9000)));
+        assert!(!ahead.said("b", 8, at(13_000), at(13_000)));
+        assert!(ahead.said("b", 8, at(16_000), at(16_000)));
+        assert!(
+            !ahead.is_open(at(19_000)),
+            "nobody is waited for without end"
+        );
+        let short = AheadOf::new(Duration::from_millis(10));
+        assert_eq!(short.wait, Duration::from_secs(2), "theirs may be longer");
+    }
 }

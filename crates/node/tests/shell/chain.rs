@@ -254,6 +254,32 @@ fn who_is_ahead_is_refused_before_it_gives_anything_up() {
     });
 }
 
+/// A leader whose machine stood says at first what was true before that.
+#[test]
+fn who_is_ahead_by_the_first_word_alone_is_not_refused() {
+    // The longest lease there is.
+    let patient = "evs.suspect_timeout=PT25S;evs.inactive_timeout=PT30S";
+    run(1, patient, LIMIT, |world| {
+        let one = world.db(1);
+        assert!(one.set(row(1), 1).is_committed());
+        let mut disk = one.disk();
+        disk.rows.insert(row(2), 2);
+        disk.position.seqno += 1;
+        let position = disk.position;
+        let two = stranger(world, 2, disk, position);
+        let starts = two.clone();
+        let starts = std::thread::spawn(move || starts.connect(&World::url(), false));
+        let said = "so it is asked again";
+        world.until("it is behind", || world.report.said(said));
+        assert!(one.set(row(2), 2).is_committed());
+        let connected = starts.join().expect("no panic");
+        connected.expect("it has all of that");
+        world.synced(&two);
+        assert_eq!(one.donations(), 0);
+        world.settle();
+    });
+}
+
 /// Two of three were put back to an earlier moment, with their logs, and are there first: the third has what they
 /// gave up. Its log must tell so, also when they have got further than it.
 #[test]
