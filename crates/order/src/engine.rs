@@ -684,6 +684,19 @@ impl Order for Engine {
             .collect()
     }
 
+    fn displaced(&self) -> Option<(Duration, String)> {
+        let members = self.core.other_members();
+        let links = self.core.net.peers_status().into_iter();
+        let links = links.filter(|(id, _)| members.contains(id));
+        let links: Vec<_> = links.map(|(_, l)| l).collect();
+        if links.iter().any(|l| l.up.contains(&true)) {
+            return None;
+        }
+        let displaced = links.into_iter();
+        let displaced = displaced.filter_map(|l| Some((l.displaced?, l.last_error?)));
+        displaced.max_by_key(|(since, _)| *since)
+    }
+
     fn stand_down(&self) {
         self.core.stand_down();
     }

@@ -41,6 +41,8 @@ struct State {
     slow: BTreeMap<(RaftId, RaftId), Duration>,
     /// What a way carries on its bulk lane, in bytes a second, if that is little.
     narrow: BTreeMap<(RaftId, RaftId), u32>,
+    /// Whom the others take for the copy of one that runs, and for how long.
+    displaced: BTreeMap<RaftId, Duration>,
     /// Ways that take one frame less.
     refusing: BTreeSet<(RaftId, RaftId, usize)>,
     ports: BTreeMap<RaftId, PortState>,
@@ -71,6 +73,7 @@ impl Hub {
             cuts: BTreeMap::new(),
             slow: BTreeMap::new(),
             narrow: BTreeMap::new(),
+            displaced: BTreeMap::new(),
             refusing: BTreeSet::new(),
             ports: BTreeMap::new(),
             counter: 0,
@@ -150,9 +153,17 @@ impl Hub {
         self.lock().narrow.insert((from, to), rate);
     }
 
+    /// Cuts `id` off from all others, which say that they have heard another running node of this identity for as long.
+    pub fn displace(&self, id: RaftId, since: Duration) {
+        let others: Vec<RaftId> = self.lock().ports.keys().copied().collect();
+        self.cut(&[id], &others, Cut::Closed);
+        self.lock().displaced.insert(id, since);
+    }
+
     /// Undoes every cut.
     pub fn heal(&self) {
         let mut s = self.lock();
+        s.displaced.clear();
         for (from, to) in std::mem::take(&mut s.cuts).into_keys() {
             s.link(from, to, true);
         }
@@ -462,6 +473,8 @@ impl Network for Port {
                         addr: addr.clone(),
                         up: [up; 3],
                         queued_bytes: queued,
+                        displaced: s.displaced.get(&self.id).copied(),
+                        last_error: s.displaced.get(&self.id).map(|_| "another runs".to_owned()),
                         ..LinkStatus::default()
                     },
                 )

@@ -434,6 +434,8 @@ pub struct LinkStatus {
     pub queued_bytes: usize,
     /// Why there is or was no connection, newest reason; a full sentence.
     pub last_error: Option<String>,
+    /// How long it has refused this node, as it hears another running one of the same identity.
+    pub displaced: Option<Duration>,
 }
 
 /// The way to the other members. Object safe; every method from any thread.

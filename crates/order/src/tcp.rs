@@ -843,6 +843,8 @@ impl Network for TcpNetwork {
                     s.queued_bytes += queued;
                     s.last_error = s.last_error.or(error);
                 }
+                let displaced: Option<Vec<_>> = p.lanes.iter().map(|l| l.displaced()).collect();
+                s.displaced = displaced.and_then(|all| all.into_iter().min());
                 let heard = self.shared.heard(*id);
                 s.silent = heard.silent();
                 s.rtt = heard.last_rtt();

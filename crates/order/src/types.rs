@@ -512,6 +512,10 @@ pub trait Order: Send + Sync {
     /// says.
     fn linked(&self) -> BTreeMap<RaftId, String>;
 
+    /// How long the other members have refused this node, as they hear another running one of the same identity, and what
+    /// one of them says. `None`: none does, or a link to one of them stands.
+    fn displaced(&self) -> Option<(Duration, String)>;
+
     /// This node takes nothing more from the log: it was evicted, or stops. Its
     /// log still votes while the members count it; but whenever it leads, it hands
     /// the lead to another member and changes nothing itself. Until the engine ends.

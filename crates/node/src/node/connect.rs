@@ -60,6 +60,10 @@ const STANDS: Duration = Duration::from_secs(6);
 /// How long one address may take to say who is there.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How long the others may refuse this node as another run of a member: what is left of its own former process, which
+/// they may still hear, is dead or silent long before.
+const FORMER: Duration = Duration::from_secs(20);
+
 /// How often who waits looks whether its process is to end.
 const LOOK_UP: Duration = Duration::from_millis(500);
 
@@ -715,6 +719,10 @@ impl Node {
             }
             if let Some(why) = order.status().failed {
                 return Err(ConnectError::Engine(why));
+            }
+            if let Some((since, why)) = order.displaced().filter(|(since, _)| *since >= FORMER) {
+                let seconds = since.as_secs();
+                return Err(ConnectError::Copy { why, seconds });
             }
         }
     }

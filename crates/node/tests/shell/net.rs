@@ -218,6 +218,11 @@ impl Net {
         lock(&self.disks).insert(addr.to_owned(), Ill::Hangs(Vec::new()));
     }
 
+    /// From now on the others hear no more of the log at `addr`: they say that another one of its identity runs, for so long.
+    pub fn displace(&self, addr: &str, since: Duration) {
+        self.hub.displace(self.log_id(addr), since);
+    }
+
     /// From now on who asks at `addr` gets this error, whatever runs there.
     pub fn speak_strangely(&self, addr: &str, error: Unheard) {
         lock(&self.strange).insert(addr.to_owned(), error);

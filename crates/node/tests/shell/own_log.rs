@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dromon_node::{AskError, Position};
+use dromon_node::{AskError, Phase, Position};
 
 use crate::chunks;
 use crate::listed::{go_on_without, waits};
@@ -547,6 +547,38 @@ fn an_engine_that_says_nothing_costs_no_data_for_a_donor_that_is_busy() {
         world.synced(&again);
         assert_eq!(world.db(2).donations(), given + 1);
         assert_eq!(again.read(row(1)), 7);
+        world.settle();
+    });
+}
+
+/// A machine was cloned: the log tells the clone that it is a member, and that one runs.
+#[test]
+fn who_is_the_copy_of_a_member_that_runs_does_not_wait_for_its_end() {
+    let patient = "evs.suspect_timeout=PT60S;evs.inactive_timeout=PT60S";
+    run(3, patient, LIMIT, |world| {
+        world.voters(3);
+        world.crash(2);
+        let addr = World::addr(2);
+        world.net.displace(&addr, Duration::from_secs(3600));
+        let copy = world.open_again(2);
+        let why = copy.connect(&World::url(), false);
+        let why = why.expect_err("it takes nobody's place");
+        assert!(
+            why.starts_with("another runs. It has been so for 3600 s"),
+            "{why}"
+        );
+        // Its former process may be heard for some seconds.
+        world.crash(2);
+        world.net.displace(&addr, Duration::from_secs(5));
+        let again = world.open_again(2);
+        let starts = again.clone();
+        let starts = std::thread::spawn(move || starts.connect(&World::url(), false));
+        std::thread::sleep(Duration::from_secs(5));
+        assert_eq!(again.node().phase(), Phase::Joining);
+        world.net.heal();
+        let started = starts.join().expect("no panic");
+        started.expect("it is the only one now");
+        world.synced(&again);
         world.settle();
     });
 }

@@ -53,6 +53,13 @@ async fn a_copy_of_a_member_ends_none_of_its_links() {
     }
     assert_eq!(lost(&events), []);
     assert_eq!(copy.peers_status()[&2].up, [false; 3]);
+    let displaced = |n: &TcpNetwork| n.peers_status()[&2].displaced;
+    let most = Duration::from_millis(10 * 60);
+    until("for all that time", || {
+        displaced(&copy).is_some_and(|since| since >= most)
+    })
+    .await;
+    assert_eq!(displaced(&original), None);
     let said = lock(&refusing).first().map(ToString::to_string);
     let said = said.expect("it is said here, too");
     assert!(
@@ -62,6 +69,7 @@ async fn a_copy_of_a_member_ends_none_of_its_links() {
     // A member that is restarted comes in as soon as its old connections are closed.
     drop(original);
     until("the only one is let in", || all_up(&copy, 2)).await;
+    assert_eq!(displaced(&copy), None);
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use super::secure::{Stream, dial, prove};
 use super::{DEFAULT_PORT, Shared, TransportEvent};
 use crate::network::{Frame, Lane, NetError, SendError};
 use crate::types::RaftId;
-use crate::wire::{FrameKind, Hello, Misbehaviour, Purpose};
+use crate::wire::{FrameKind, Hello, Misbehaviour, Purpose, RefusalCode};
 
 /// Bytes handed to one round of writing; more frames wait for the next.
 const ROUND_BYTES: usize = 1 << 20;
@@ -32,6 +32,9 @@ struct State {
     up: bool,
     epoch: u64,
     last_error: Option<String>,
+    /// The first and the last of the newest attempts that were refused because another run of this node is heard, if the
+    /// last one was.
+    displaced: Option<(Instant, Instant)>,
     /// Of the connection that stands.
     signs: Signs,
     /// Which run of the peer answered.
@@ -100,6 +103,25 @@ impl OutLink {
         (s.up, s.bytes, s.last_error.clone())
     }
 
+    /// See [`LinkStatus::displaced`](crate::network::LinkStatus::displaced).
+    pub(super) fn displaced(&self) -> Option<Duration> {
+        // Up to the last word, as this process may have stood since.
+        self.lock().displaced.map(|(first, last)| last - first)
+    }
+
+    fn failed(&self, why: &NetError) {
+        let is_taken =
+            matches!(why, NetError::Rejected { refusal, .. } if refusal.code == RefusalCode::OwnId);
+        let mut s = self.lock();
+        s.displaced = match is_taken {
+            true => {
+                let now = Instant::now();
+                Some((s.displaced.map_or(now, |(first, _)| first), now))
+            }
+            false => None,
+        };
+    }
+
     /// Which run of the peer is at the other end, if it is known and no answer has been
     /// missing for `limit`.
     pub(super) fn answers(&self, limit: Duration) -> Option<u64> {
@@ -111,6 +133,7 @@ impl OutLink {
     fn open(&self, instance: u64) -> u64 {
         let mut s = self.lock();
         s.up = true;
+        s.displaced = None;
         s.epoch += 1;
         s.signs = Signs::default();
         s.instance = instance;
@@ -315,6 +338,7 @@ async fn keep_up(shared: Arc<Shared>, link: Arc<OutLink>, seed: u64) {
                 }
             }
             Err(why) => {
+                link.failed(&why);
                 let text = why.to_string();
                 let itself = matches!(why, NetError::Itself { .. });
                 let news = !itself && link.status().2.as_deref() != Some(&text);
