@@ -22,8 +22,8 @@
 //! An orderly stop leaves its position here too: only such a one is believed
 //! where `grastate.dat` says it, as anybody can edit that.
 //!
-//! Each slot says, too, whether the file of the notes on large transactions ([`crate::lacking`]) was there: one that
-//! somebody removed is not taken for one that was never needed.
+//! Each slot says, too, whether there were notes on large transactions ([`crate::lacking`]): a file of them that
+//! somebody removed is not taken for one without any.
 //!
 //! Each mark names the files of the database that it is about, by `ibdata1` of the data directory. Where
 //! others lie there since (a backup was restored, another node's files were copied), an orderly stop does
@@ -201,7 +201,7 @@ pub struct Marks {
     exchanged: Option<u64>,
     /// When the last statement that this process noted began.
     begun: Option<SystemTime>,
-    /// Whether the file of the notes on large transactions is there.
+    /// Whether there are notes on large transactions.
     notes: bool,
     /// Kept open: a statement may come when no descriptor is left, and without its mark no database is to be trusted.
     file: Option<File>,
@@ -301,14 +301,26 @@ impl Marks {
         self.stopped.filter(|_| self.whole)
     }
 
-    /// Whether the file of the notes on large transactions was there when the newest mark was made.
+    /// Whether there were notes on large transactions when the newest mark was made.
     pub fn has_notes(&self) -> bool {
         self.notes
     }
 
-    /// That file is there from now on.
-    pub fn notes_are_there(&mut self) {
-        self.notes = true;
+    /// Makes durable that there are notes, before they are written. That there are none any more the next mark says:
+    /// until then it costs a copy if somebody removes their file, and nothing else.
+    pub fn set_notes(&mut self, are_there: bool) -> io::Result<()> {
+        // Behind a stop the node has to run first, which makes a mark.
+        let now = are_there && !self.notes && self.stopped.is_none();
+        self.notes = are_there;
+        if !now {
+            return Ok(());
+        }
+        let exchanged = self.exchanged;
+        let data = exchanged.unwrap_or_else(|| data_of(&self.data_dir));
+        let stored = self.store_about(self.newest, data);
+        self.exchanged = exchanged;
+        self.notes = stored.is_ok();
+        stored
     }
 
     /// Makes sure that marks can be written: else it shows at a statement, which no node can put off.

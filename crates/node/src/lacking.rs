@@ -17,8 +17,8 @@
 //!   magic               dromchk2; dromchk1: notes without streams
 //! ```
 //!
-//! The file is replaced as a whole. It is there from the first start on, without notes: each mark in
-//! [`MARKS_FILE`](crate::ddl_marks::MARKS_FILE) says so, and where it is gone nobody knows what the database lacks.
+//! The file is replaced as a whole. That there are notes stands in [`MARKS_FILE`](crate::ddl_marks::MARKS_FILE), too:
+//! if that says so and the file is gone, nobody knows what the database lacks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -90,8 +90,15 @@ pub struct Lacking {
 }
 
 /// Notes as they lie in the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notes(Vec<Note>);
+
+impl Notes {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
 
 /// The file with the notes, in one data directory.
 #[derive(Debug)]
@@ -237,6 +244,11 @@ impl Lacking {
         let over = (!is_open).then_some(delivered);
         self.insert(history, id, None, over);
         self.gap(id, from, over);
+    }
+
+    /// Whether nothing is noted.
+    pub fn is_empty(&self) -> bool {
+        self.notes.is_empty()
     }
 
     /// What is to be written, if the file has something else. What was over at

@@ -412,9 +412,9 @@ fn ask_error(e: NetError) -> AskError {
 mod tests {
     use super::*;
     use crate::database::{Database, Level};
-    use crate::ddl_marks::{MARKS_FILE, Mark, Marks, Progress};
+    use crate::ddl_marks::{MARKS_FILE, Marks};
     use crate::grastate::STATE_FILE;
-    use crate::lacking::LACKING_FILE;
+    use crate::lacking::{LACKING_FILE, LackingFile};
     use crate::node::{FINISH, Node, QUEUE_HERE, Setup};
     use dromon_order::logstore::{Record, WriteOp};
     use std::os::fd::BorrowedFd;
@@ -546,27 +546,13 @@ mod tests {
             let opened = Node::open(lines, tcp, setup(dir.path(), false), "");
             opened.err().map(|e| e.to_string())
         };
-        // What an earlier build left has no word of them.
-        Marks::open(dir.path(), dir.path())
-            .expect("no file yet")
-            .ready()
-            .expect("room");
-        assert_eq!(open(), None);
-        assert!(notes.is_file());
-        std::fs::remove_file(&notes).expect("it is there");
-        assert_eq!(open(), None, "no mark was made since");
+        assert_eq!(open(), None, "nothing was ever noted");
+        let (file, mut lacking) = LackingFile::open(dir.path()).expect("none are there");
         let mut marks = Marks::open(dir.path(), dir.path()).expect("readable");
-        marks.notes_are_there();
-        let mark = Mark {
-            at: Position {
-                history: Uuid([7; 16]),
-                seqno: 5,
-            },
-            progress: Progress::Begun,
-            untold: 0,
-            former: None,
-        };
-        marks.write(mark).expect("room");
+        lacking.add(Uuid([7; 16]), 5);
+        marks.set_notes(true).expect("room");
+        let noted = lacking.unwritten(0).expect("one is new");
+        file.write(&noted).expect("room");
         assert_eq!(open(), None);
         std::fs::remove_file(&notes).expect("it is there");
         let why = open().expect("nobody knows what was in it");
@@ -578,7 +564,6 @@ mod tests {
                      seqno:   -1\nsafe_to_bootstrap: 0\n";
         std::fs::write(dir.path().join(STATE_FILE), state).expect("room");
         assert_eq!(open(), None, "a copy was asked for");
-        assert!(notes.is_file());
     }
 
     #[test]

@@ -134,20 +134,54 @@ fn each_slot_says_whether_there_are_notes() {
     };
     let stop = mark(12, Progress::Stopped { whole: true });
     let mut marks = open();
-    marks.notes_are_there();
-    for m in [first, mark(9, OVER), mark(11, BEGUN), stop] {
+    for m in [first, mark(9, OVER), mark(11, BEGUN)] {
         marks.write(m).expect("a disk that works");
-        assert!(open().has_notes(), "{m:?}");
+        assert!(!open().has_notes(), "{m:?}");
     }
+    // Before they are written.
+    marks.set_notes(true).expect("a disk that works");
+    let same = open();
+    assert!(same.has_notes());
+    assert_eq!(same.newest(), marks.newest());
+    marks.write(stop).expect("a disk that works");
+    assert!(open().has_notes());
     open().log_grows().expect("a disk that works");
     assert!(open().has_notes());
     open().runs().expect("a disk that works");
-    let after = open();
+    let mut after = open();
     let former = after.newest().and_then(|m| m.former);
     assert_eq!(former.map(|f| (f.seqno, f.untold)), Some((9, 3)));
     assert!(after.has_notes());
-    open().forget().expect("a disk that works");
-    assert!(open().has_notes(), "a copy leaves that file");
+    after.set_notes(false).expect("nothing is written");
+    after.write(stop).expect("a disk that works");
+    assert!(!open().has_notes());
+    // An earlier build left notes.
+    let mut after = open();
+    after.set_notes(true).expect("a disk that works");
+    assert_eq!(
+        (open().stopped(), open().has_notes()),
+        (Some(stop.at), false)
+    );
+    after.runs().expect("a disk that works");
+    assert_eq!((open().stopped(), open().has_notes()), (None, true));
+}
+
+#[test]
+fn that_there_are_notes_does_not_make_marks_be_about_other_files() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = tempfile::tempdir().expect("a directory");
+    let file = data.path().join(DATA_FILE);
+    let open = || Marks::open(dir.path(), data.path()).expect("readable");
+    std::fs::write(&file, "one").expect("room");
+    open().write(mark(9, OVER)).expect("a disk that works");
+    std::fs::write(data.path().join("copy"), "one").expect("room");
+    std::fs::rename(data.path().join("copy"), &file).expect("a file");
+    let mut marks = open();
+    marks.set_notes(true).expect("a disk that works");
+    for marks in [marks, open()] {
+        assert!(marks.exchanged() && marks.has_notes());
+        assert_eq!(marks.newest(), Some(mark(9, OVER)));
+    }
 }
 
 #[test]

@@ -696,8 +696,15 @@ impl Node {
         let file = lock(&self.lacking_file);
         let unwritten = lock(&self.chunks).lacking.unwritten(durable);
         if let Some(notes) = unwritten {
+            let none = notes.is_empty();
+            if !none {
+                lock(&self.ddl_marks).set_notes(true)?;
+            }
             file.write(&notes)?;
             lock(&self.chunks).lacking.written(notes);
+            if none {
+                lock(&self.ddl_marks).set_notes(false)?;
+            }
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use crate::database::{Database, Level};
 use crate::ddl_marks::{MARKS_FILE, Mark, Marks, Progress};
 use crate::flow::Flow;
 use crate::grastate::{GraState, STATE_FILE, StateFile, ViewState};
-use crate::lacking::{LACKING_FILE, LackingFile, Notes};
+use crate::lacking::{LACKING_FILE, Lacking, LackingFile};
 use crate::messages::{Control, LeaveReason, Position, encode, kind};
 use crate::options::{self, Options, Settings};
 use crate::overflow::QueueFiles;
@@ -92,11 +92,12 @@ fn refuse_below(settings: &Settings, data_dir: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Sees to it that the file of what this database lacks is there, and that the marks say so. The error is a sentence
-/// for the operator. `asks_copy`: the database counts for nothing.
+/// Sees to it that notes on what this database lacks are not taken for none because somebody removed them. The error is
+/// a sentence for the operator. `asks_copy`: the database counts for nothing.
 fn keep_notes(
     dir: &Path,
     file: &LackingFile,
+    lacking: &Lacking,
     marks: &mut Marks,
     asks_copy: bool,
 ) -> Result<(), String> {
@@ -108,24 +109,15 @@ fn keep_notes(
     })?;
     if !there && marks.has_notes() && !asks_copy {
         return Err(format!(
-            "{LACKING_FILE} in {} is gone: it was there when this node ran last. It says what this database has of large \
-             transactions that were under way; without it only a full copy is safe: {COPY_ASKED}, and start again. If \
-             somebody has it, put it back instead",
+            "{LACKING_FILE} in {} is gone: there was something in it when this node ran last. It says what this database \
+             has of large transactions that were under way; without it only a full copy is safe: {COPY_ASKED}, and start \
+             again. If somebody has it, put it back instead",
             dir.display()
         ));
     }
-    if !there {
-        file.write(&Notes::default()).map_err(|e| {
-            format!(
-                "{LACKING_FILE} in {} cannot be written: {e}. What this database lacks of a large transaction is noted \
-                 there, and a node that cannot do that leaves the cluster, so it does not start. Make that directory \
-                 writable; then start this node again",
-                dir.display()
-            )
-        })?;
-    }
-    marks.notes_are_there();
-    Ok(())
+    marks
+        .set_notes(!lacking.is_empty())
+        .map_err(|e| format!("{MARKS_FILE} in {} cannot be written: {e}", dir.display()))
 }
 
 impl Node {
@@ -178,7 +170,8 @@ impl Node {
         if let Some(file) = &state_file {
             let asks_copy = !file.is_new() && file.state().uuid == Uuid::NIL;
             let dir = &settings.base_dir;
-            keep_notes(dir, &lacking_file, &mut ddl_marks, asks_copy).map_err(OpenError::State)?;
+            keep_notes(dir, &lacking_file, &lacking, &mut ddl_marks, asks_copy)
+                .map_err(OpenError::State)?;
             ddl_marks.ready().map_err(|e| {
                 OpenError::State(format!(
                     "{MARKS_FILE} in {} cannot be written: {e}. Each statement (DDL) is noted there before it runs, and \
