@@ -34,7 +34,9 @@ use bytes::{Bytes, BytesMut};
 use dromon_log::{ClosedLater, Closer};
 use dromon_order::Sums;
 use dromon_order::sequencer::{PieceAt, PieceStore, StoreError, StreamKey};
-use dromon_writeset::{Arrival, Arrived, Header, Kept, KeyCollector, PayloadSum};
+use dromon_writeset::{
+    Arrival, Arrived, HEADER_LEN, Header, KEY_BYTES_MAX, Kept, KeyCollector, PayloadSum,
+};
 use rustix::fs::Advice;
 
 use crate::in_log::{LeftMessage, PieceLog};
@@ -48,6 +50,10 @@ const SUFFIX: &str = ".log";
 pub const SPOOL_ABOVE: usize = 4 << 20;
 /// Where the payload begins in the file of a local transaction, in bytes.
 const RESERVE: u64 = 64 << 20;
+const _: () = assert!(
+    ((KEY_BYTES_MAX + HEADER_LEN) as u64) < RESERVE,
+    "no keys are too many"
+);
 
 /// What a file has beyond so many bytes is sent to the disk as it comes. Else the kernel
 /// would do that, all at once: with more than a part of its memory to write it holds up every

@@ -1,5 +1,7 @@
 //! Collects the keys of a transaction while the client works.
 
+use std::cmp::Reverse;
+
 use bytes::BufMut;
 use hashbrown::HashTable;
 use twox_hash::XxHash3_64;
@@ -13,6 +15,13 @@ use crate::keys::{
 
 /// Above this many keys on one table they become one key on the table.
 pub const KEY_ESCALATION_DEFAULT: usize = 200_000;
+
+/// Above this many bytes of keys in one transaction its largest tables become keys, whatever
+/// is allowed to each of them.
+///
+/// So no transaction is refused for its keys, and they take a bounded part of the memory. (Names
+/// of tables alone cannot be shortened so; there would have to be some hundred thousand.)
+pub const KEY_BYTES_MAX: usize = 60 << 20;
 
 /// A key of no parts was given.
 ///
@@ -40,6 +49,7 @@ pub struct KeyCollector {
     /// The row under construction.
     scratch: Vec<u8>,
     escalation: usize,
+    bytes_max: usize,
     keys: usize,
     bytes: usize,
 }
@@ -68,15 +78,30 @@ impl KeyCollector {
             last: 0,
             scratch: Vec::new(),
             escalation,
+            bytes_max: KEY_BYTES_MAX,
             keys: 0,
             bytes: PREAMBLE_LEN,
         }
+    }
+
+    /// The same with another bound than [`KEY_BYTES_MAX`], for tests.
+    pub fn within(mut self, bytes_max: usize) -> Self {
+        self.bytes_max = bytes_max;
+        self
     }
 
     /// Adds a full key: database, table, row key; fewer or more parts too.
     ///
     /// A key that is there already keeps the stronger type.
     pub fn add(&mut self, parts: &[&[u8]], key_type: KeyType) -> Result<(), EmptyKeyError> {
+        self.put_in(parts, key_type)?;
+        if self.bytes > self.bytes_max {
+            self.shorten();
+        }
+        Ok(())
+    }
+
+    fn put_in(&mut self, parts: &[&[u8]], key_type: KeyType) -> Result<(), EmptyKeyError> {
         let (db, name, row) = match parts {
             [] => return Err(EmptyKeyError),
             [db] => (*db, None, &[][..]),
@@ -171,7 +196,7 @@ impl KeyCollector {
 
     /// Forgets all keys, for the next fragment.
     pub fn clear(&mut self) {
-        *self = KeyCollector::with_escalation(self.escalation);
+        *self = KeyCollector::with_escalation(self.escalation).within(self.bytes_max);
     }
 
     /// Whether a row was made, removed or moved in another unique index than the
@@ -249,6 +274,23 @@ impl KeyCollector {
         self.last
     }
 
+    /// The largest tables stand for their rows, until there is some room again.
+    fn shorten(&mut self) {
+        let enough = self.bytes_max - self.bytes_max / 8;
+        let mut listed: Vec<&mut Table> = self.tables.iter_mut().filter(|t| t.lists()).collect();
+        listed.sort_by_key(|t| Reverse(t.rows.len()));
+        let mut bytes = self.bytes;
+        for table in listed {
+            if bytes <= enough {
+                break;
+            }
+            let before = table.rows.len();
+            table.escalate_as_it_is();
+            bytes -= before - table.rows.len();
+        }
+        self.recount();
+    }
+
     fn recount(&mut self) {
         self.keys = self.tables.iter().map(Table::keys).sum();
         self.bytes = PREAMBLE_LEN + self.tables.iter().map(Table::wire_len).sum::<usize>();
@@ -309,6 +351,11 @@ impl Table {
         2 + names + self.rows.len()
     }
 
+    /// Whether it has rows that need not travel one by one.
+    fn lists(&self) -> bool {
+        self.own != OWN_WHOLE_TABLE && self.row_count > 0
+    }
+
     /// Adds `row` (type bits zero) or strengthens it; whether it was new.
     fn add_row(&mut self, row: &[u8], key_type: KeyType, escalation: usize) -> bool {
         let hash = XxHash3_64::oneshot(row);
@@ -352,6 +399,13 @@ impl Table {
             self.rows[0] |= key_type as u8;
             self.row_count = 1;
         }
+    }
+
+    /// The same; of its rows the first one may stay.
+    fn escalate_as_it_is(&mut self) {
+        let first = self.rows[..row_len(&self.rows, 0)].to_vec();
+        // Its type is in it already.
+        self.escalate(&first, KeyType::Shared);
     }
 
     fn forget_rows(&mut self) {

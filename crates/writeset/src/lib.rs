@@ -27,7 +27,7 @@ pub use codec::{
     DecodeError, HEADER_LEN, Head, Header, PayloadSum, WRITESET_VERSION, WriteSet, encode,
     encode_chunks, encode_prefix, encoded_len, prefix_len, restamp,
 };
-pub use collector::{EmptyKeyError, KEY_ESCALATION_DEFAULT, KeyCollector};
+pub use collector::{EmptyKeyError, KEY_BYTES_MAX, KEY_ESCALATION_DEFAULT, KeyCollector};
 pub use filled::replacing;
 pub use flags::Flags;
 pub use ids::{ParseUuidError, Seqno, Uuid};

@@ -175,6 +175,69 @@ fn too_many_keys_of_a_table_become_one() {
     assert_eq!(first.hash(), KeyHash::of(&[b"d", b"t"]));
 }
 
+/// Many tables with as many rows as are allowed to each.
+#[test]
+fn where_all_keys_are_too_many_the_largest_tables_become_keys() {
+    const MAX: usize = 20_000;
+    let mut keys = KeyCollector::with_escalation(usize::MAX).within(MAX);
+    keys.add(&[b"d", b"small", b"row"], KeyType::Update)
+        .expect("parts");
+    let mut most = 0;
+    for row in 0..1000u32 {
+        for table in 0..10u8 {
+            // The last one is only looked at, and is the largest.
+            let (name, long) = ([table], [&row.to_be_bytes()[..], &[7; 16]].concat());
+            let (row, key_type) = match table {
+                9 => (&long[..], KeyType::Reference),
+                _ => (&long[..5], KeyType::Update),
+            };
+            keys.add(&[b"d", &name, row], key_type).expect("parts");
+            most = most.max(keys.bytes());
+            assert!(keys.bytes() <= MAX);
+        }
+    }
+    assert!(most > MAX - 100, "no sooner than it has to be");
+    assert_eq!(keys.escalated_tables(), 7, "three have room");
+    let head = carried(&keys);
+    assert_eq!(
+        (keys.len(), keys.bytes()),
+        (head.keys().len(), head.keys().byte_len())
+    );
+    let table = |name: &[u8]| KeyHash::of(&[b"d", name]);
+    let mut changed = vec![table(b"small")];
+    changed.extend((0..9u8).map(|t| table(&[t])));
+    for got in [keys.changed_tables(), head.keys().changed_tables()] {
+        assert_eq!(got, changed);
+    }
+    assert_eq!(head.keys().whole_tables().len(), 7);
+    assert_eq!(head.keys().rows().len(), 1 + 1 + 3 * 1000);
+    keys.clear();
+    for row in 0..10_000u32 {
+        keys.add(&[b"d", b"t", &row.to_be_bytes()], KeyType::Update)
+            .expect("parts");
+        assert!(keys.bytes() <= MAX);
+    }
+}
+
+/// One that is only looked at keeps a row that says so, until it is changed after all.
+#[test]
+fn a_table_that_becomes_a_key_for_others_sake_may_be_changed_later() {
+    let mut keys = KeyCollector::new().within(150);
+    for row in 0..40u8 {
+        keys.add(&[b"d", b"parent", &[0, row]], KeyType::Reference)
+            .expect("parts");
+    }
+    keys.add(&[b"d", b"t", &[7; 24]], KeyType::Update)
+        .expect("parts");
+    let parent = KeyHash::of(&[b"d", b"parent"]);
+    let t = KeyHash::of(&[b"d", b"t"]);
+    assert_eq!(keys.escalated_tables(), 1);
+    assert_eq!(carried(&keys).keys().changed_tables(), [t]);
+    keys.add(&[b"d", b"parent", &[0, 1]], KeyType::Exclusive)
+        .expect("parts");
+    assert_eq!(carried(&keys).keys().changed_tables(), [parent, t]);
+}
+
 #[test]
 fn a_key_without_parts_is_refused() {
     let mut keys = KeyCollector::new();
@@ -449,8 +512,12 @@ fn a_table_of_which_very_many_rows_are_only_looked_at_is_not_changed() {
 proptest! {
     /// Whoever counts what is changed counts the same, whatever is too many to list.
     #[test]
-    fn both_ends_tell_the_same_tables(spec in key_specs(), escalation in 0usize..4) {
-        let mut keys = KeyCollector::with_escalation(escalation);
+    fn both_ends_tell_the_same_tables(
+        spec in key_specs(),
+        escalation in 0usize..4,
+        bytes in 0usize..200,
+    ) {
+        let mut keys = KeyCollector::with_escalation(escalation).within(bytes);
         let mut changed = BTreeSet::new();
         for (parts, t) in &spec {
             let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();

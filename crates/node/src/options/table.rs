@@ -196,7 +196,7 @@ table! {
     "dromon.gather": Choice(&["auto", "always", "never"]), Is("auto"), Load, IfSet, Str, RO, Ours:
         "whether the node that leads waits for more commits to write at once where several come: up to 4 ms while its threads must wait for a core, always up to 1 ms, or never";
     "dromon.key_escalation": Size(0, BIG), Is("200000"), Any, IfSet, Listed::Int, RW, Ours:
-        "rows of one table in one transaction above which the whole table becomes the key; 0 = never";
+        "rows of one table in one transaction above which the whole table becomes the key; 0 = only where all keys of the transaction come to 60 MiB (then the largest tables do, whatever this is)";
     "dromon.log_max": Size(0, BIG), Is("4G"), Any, IfSet, Listed::Int, RW, Ours:
         "a member that is paused, desynced or behind holds no more of the others' log than this and gcache.size, but for what it has not stored itself: if it is removed then, it takes a full copy. One in quarantine that is further behind is given up. Never less than gcache.size";
     "dromon.piece_size": Size(4096, 16 * MIB), Is("256K"), Connect, IfSet, Listed::Int, RW, Ours:
