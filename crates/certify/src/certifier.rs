@@ -16,6 +16,13 @@ pub const MAX_LENGTH: Seqno = 16384;
 /// `last_seen` if nothing else holds it back.
 pub const PA_RANGE_MAX: Seqno = 65535;
 
+/// Of a write set with more keys than this the index holds the tables instead of the rows.
+///
+/// The index has a bound ([`Certifier::keep_within`]). One write set that takes most of it makes it
+/// forget all before, and is the next to be forgotten, while no node has applied it yet: everybody
+/// who has not seen it would fail, whatever he touches. So whoever touches its tables does.
+pub const LISTED_MAX: usize = 1_750_000;
+
 /// Certifies write sets in their total order.
 ///
 /// Every seqno above the start must pass through exactly one of
@@ -35,6 +42,8 @@ pub struct Certifier {
     pub(crate) last_pa_unsafe: Seqno,
     /// How far behind a write set may be; see [`Certifier::set_window`].
     window: Seqno,
+    /// See [`LISTED_MAX`].
+    listed_max: usize,
     /// Keys of the write set under test; kept for its memory.
     scratch: Vec<(KeyHash, KeyType)>,
 }
@@ -72,6 +81,7 @@ impl Certifier {
             floor,
             last_pa_unsafe,
             window: MAX_LENGTH,
+            listed_max: LISTED_MAX,
             scratch: Vec::new(),
         }
     }
@@ -122,6 +132,7 @@ impl Certifier {
             Ok(_) => {
                 let set = OpenSet {
                     origin: origin_of(ws),
+                    tables: self.tables_of(ws),
                     keys: std::mem::take(&mut self.scratch),
                     closes: match closes {
                         true => ws.keys().changed_tables(),
@@ -147,7 +158,8 @@ impl Certifier {
     }
 
     /// Takes the next seqno as the place where the open write set `id` commits:
-    /// to whoever comes later its keys were changed here.
+    /// to whoever comes later its keys were changed here, or, if they are very many
+    /// ([`LISTED_MAX`]), its tables.
     ///
     /// Panics if `seqno` is not the next one, or nothing is open at `id`.
     pub fn close(&mut self, id: Seqno, seqno: Seqno) {
@@ -156,7 +168,8 @@ impl Certifier {
         let Some(set) = set else {
             panic!("no write set is open at seqno {id}; this node must stop before it diverges");
         };
-        self.index.install(seqno, set.origin, set.keys.into_iter());
+        let keys = set.tables.unwrap_or(set.keys);
+        self.index.install(seqno, set.origin, keys.into_iter());
         self.last_pa_unsafe = seqno;
     }
 
@@ -217,6 +230,11 @@ impl Certifier {
     /// whoever sets it does so for every write set, from what the order says.
     pub fn set_window(&mut self, window: Seqno) {
         self.window = window.max(MAX_LENGTH);
+    }
+
+    /// Sets another bound than [`LISTED_MAX`], for tests. Not part of the saved state.
+    pub fn set_listed_max(&mut self, keys: usize) {
+        self.listed_max = keys;
     }
 
     /// Forgets all write sets up to `cut`.
@@ -383,10 +401,40 @@ impl Certifier {
             .min(seqno - 1)
     }
 
+    /// Whether the index holds the tables of a write set instead of its rows ([`LISTED_MAX`]).
+    pub fn counts_by_tables(&self, ws: &Head) -> bool {
+        ws.keys().len() > self.listed_max && !ws.flags().is_toi()
+    }
+
+    /// Each of them, with a key that stands for all rows there. As EXCLUSIVE it meets the SHARED
+    /// prefix of any row.
+    fn tables_of(&self, ws: &Head) -> Option<Vec<(KeyHash, KeyType)>> {
+        if !self.counts_by_tables(ws) {
+            return None;
+        }
+        let mut tables = Vec::new();
+        let mut last = None;
+        let _: ControlFlow<()> = ws.keys().expand(|Expanded { hash, table, key }| {
+            if hash == table {
+                tables.push((hash, key.key_type));
+            } else if last.replace(table) != Some(table) {
+                tables.push((table, KeyType::Exclusive));
+            }
+            ControlFlow::Continue(())
+        });
+        Some(tables)
+    }
+
     fn install(&mut self, seqno: Seqno, ws: &Head) {
         let header = ws.header();
-        self.index
-            .install(seqno, origin_of(ws), self.scratch.iter().copied());
+        let origin = origin_of(ws);
+        match self.tables_of(ws) {
+            Some(tables) => self.index.install(seqno, origin, tables.into_iter()),
+            None => {
+                let keys = self.scratch.iter().copied();
+                self.index.install(seqno, origin, keys);
+            }
+        }
         if header.flags.pa_unsafe() {
             self.last_pa_unsafe = seqno;
         }

@@ -40,6 +40,9 @@
 //! a second source. (For rows this changes nothing: whoever holds a row
 //! EXCLUSIVE after another source had seen that one, and so has whoever waited
 //! for its lock.)
+//!
+//! A write set with very many keys ([`LISTED_MAX`]) is tested by all of them, and
+//! leaves in the index such a key for each of its tables.
 
 #![forbid(unsafe_code)]
 
@@ -50,7 +53,7 @@ mod matrix;
 mod open;
 mod verdict;
 
-pub use certifier::{Certifier, MAX_LENGTH, PA_RANGE_MAX, Stats};
+pub use certifier::{Certifier, LISTED_MAX, MAX_LENGTH, PA_RANGE_MAX, Stats};
 pub use checkpoint::CheckpointError;
 pub use matrix::{Rule, rule};
 pub use verdict::{Conflict, FailReason, Verdict};

@@ -36,6 +36,8 @@ pub(crate) struct OpenSets {
 pub(crate) struct OpenSet {
     pub origin: Origin,
     pub keys: Vec<(KeyHash, KeyType)>,
+    /// What the index gets at its end, if not these.
+    pub tables: Option<Vec<(KeyHash, KeyType)>>,
     /// Tables that it closes.
     pub closes: Vec<KeyHash>,
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use dromon_certify::Certifier;
+use dromon_certify::{Certifier, LISTED_MAX};
 use dromon_order::sequencer::{Part, PieceStore, StoreError};
 use dromon_order::{Committed, CommittedBody, Delivered, Desired, Leadership, Sequencer};
 use dromon_writeset::{Flags, Seqno, Uuid, WriteSet};
@@ -44,8 +44,8 @@ const DEPARTED_KEPT: Seqno = 1 << 20;
 const PURGE_EVERY: Seqno = 1024;
 
 /// Nor does it hold more keys than this, which take some 350 MB, but of this many newest seqnos: who commits
-/// may not have seen those.
-const KEYS_MAX: usize = 3_500_000;
+/// may not have seen those. One write set takes no more than half of it.
+const KEYS_MAX: usize = 2 * LISTED_MAX;
 const KEYS_KEPT: Seqno = 32;
 
 /// While a large payload is on its way, others pass it: the index reaches back
@@ -114,7 +114,7 @@ struct Saved {
     certifier: Vec<u8>,
 }
 
-const FORMAT: u8 = 16;
+const FORMAT: u8 = 17;
 
 /// A checkpoint could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

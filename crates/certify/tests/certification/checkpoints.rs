@@ -4,7 +4,7 @@ use dromon_certify::{Certifier, CheckpointError, Verdict};
 use proptest::prelude::*;
 use twox_hash::XxHash3_64;
 
-use crate::traffic::{Placed, Spec, events, make_cuts_safe, place};
+use crate::traffic::{Placed, Spec, events, listed_max, make_cuts_safe, place};
 
 fn step(c: &mut Certifier, placed: &Placed) -> Option<Verdict> {
     match placed {
@@ -69,11 +69,14 @@ proptest! {
         events in events(80),
         keys in 0usize..40,
         keep in 0i64..10,
+        listed in listed_max(),
     ) {
         let mut runs_on = Certifier::new(0);
+        runs_on.set_listed_max(listed);
         let mut always = Certifier::new(0);
         for placed in place(events, 0) {
             always = restart(&always);
+            always.set_listed_max(listed);
             prop_assert_eq!(step(&mut runs_on, &placed), step(&mut always, &placed));
             runs_on.keep_within(keys, keep);
             always.keep_within(keys, keep);

@@ -666,6 +666,61 @@ fn a_closed_write_set_counts_from_where_it_commits() {
     assert_eq!(c.depends(row(B, end, Update)), end);
 }
 
+/// One of A with three rows, and what B and C touch while it commits.
+#[test]
+fn of_one_with_very_many_keys_the_tables_count() {
+    let many = |seen| {
+        row(A, seen, Update)
+            .with(&["d", "t", "row2"], Update)
+            .with(&["d", "parent", "row"], Reference)
+    };
+    let on = |source, seen, table, t| {
+        let other = if source == A { "mine" } else { "theirs" };
+        Spec::plain(source, seen).with(&["d", table, other], t)
+    };
+    for in_chunks in [false, true] {
+        let mut c = Cluster::new();
+        c.0.set_listed_max(2);
+        let before = c.0.stats().keys;
+        let end = match in_chunks {
+            false => {
+                c.depends(many(1));
+                c.0.position()
+            }
+            true => {
+                let id = open(&mut c, many(1));
+                // Until its end its rows alone.
+                assert!(c.depends(on(B, id, "t", Update)) >= id);
+                assert_eq!(c.collides(row(B, id, Update)), id);
+                let end = c.0.position() + 1;
+                c.0.close(id, end);
+                end
+            }
+        };
+        let keys = c.0.stats().keys - before;
+        assert_eq!(
+            keys,
+            3 + usize::from(in_chunks),
+            "the database and two tables"
+        );
+        // Nobody knows any more which rows it were.
+        for table in ["t", "parent"] {
+            for key_type in KeyType::ALL {
+                assert_eq!(c.collides(on(B, end - 1, table, key_type)), end);
+                assert!(c.depends(on(A, end - 1, table, key_type)) >= end);
+                assert!(c.depends(on(B, end, table, key_type)) >= end);
+            }
+        }
+        assert_eq!(c.collides(whole_table(B, end - 1)), end);
+        // Others have nothing to do with it.
+        c.depends(on(B, 1, "other", Exclusive));
+    }
+    let mut c = Cluster::new();
+    c.0.set_listed_max(3);
+    c.depends(many(1));
+    c.depends(on(B, 1, "t", Update));
+}
+
 #[test]
 fn a_dropped_write_set_leaves_no_trace() {
     let mut c = Cluster::new();

@@ -46,6 +46,12 @@ pub enum Fault {
     CutIsIgnored,
     /// The end of a streaming transaction passes statements it has not seen.
     EndsPassDdl,
+    /// Rows are kept, however many they are.
+    AllRowsAreKept,
+    /// Of very many rows nothing is kept but that their tables were looked at.
+    ManyRowsAreLost,
+    /// Those of statements count, too, as very many.
+    ToiRowsAreTables,
 }
 
 /// A write set that passed.
@@ -81,11 +87,13 @@ pub struct Model {
     floor: Seqno,
     position: Seqno,
     last_pa_unsafe: Seqno,
+    listed_max: usize,
 }
 
 impl Model {
     pub fn new(start: Seqno, reading: Reading, fault: Fault) -> Self {
         Model {
+            listed_max: usize::MAX,
             reading,
             fault,
             history: Vec::new(),
@@ -93,6 +101,12 @@ impl Model {
             position: start,
             last_pa_unsafe: start,
         }
+    }
+
+    /// Of write sets with more keys than this the tables are kept.
+    pub fn listing(mut self, keys: usize) -> Self {
+        self.listed_max = keys;
+        self
     }
 
     pub fn view(&mut self, seqno: Seqno) {
@@ -131,6 +145,10 @@ impl Model {
                 keys
             };
             let toi = spec.flags.is_toi();
+            let keys = match spec.key_count() > self.listed_max {
+                true => self.tables_of(keys, toi),
+                false => keys,
+            };
             self.history.push(Passed {
                 seqno,
                 source: spec.source,
@@ -144,6 +162,26 @@ impl Model {
         }
         self.position = seqno;
         verdict
+    }
+
+    /// Each row becomes the whole table to all who come later.
+    fn tables_of(&self, mut keys: Vec<NaiveKey>, toi: bool) -> Vec<NaiveKey> {
+        let stays = match self.fault {
+            Fault::AllRowsAreKept => true,
+            Fault::ToiRowsAreTables => false,
+            _ => toi,
+        };
+        if stays {
+            return keys;
+        }
+        for key in keys.iter_mut().filter(|k| k.path.len() > 2) {
+            key.path.truncate(2);
+            key.key_type = match self.fault {
+                Fault::ManyRowsAreLost => KeyType::Shared,
+                _ => KeyType::Exclusive,
+            };
+        }
+        keys
     }
 
     fn rule(&self, held: KeyType, new: &NaiveKey) -> Rule {

@@ -1,6 +1,6 @@
 //! Write sets for the tests: described, then made as the wire carries them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dromon_writeset::{Flags, Header, KeyCollector, KeyType, Seqno, Uuid, WriteSet, encode};
 use proptest::prelude::*;
@@ -73,6 +73,22 @@ impl Spec {
         WriteSet::decode(encode(&header, &keys, b"payload")).expect("just encoded")
     }
 
+    /// How many keys travel, worked out apart from the collector.
+    pub fn key_count(&self) -> usize {
+        let keys = self.expanded();
+        let full: BTreeSet<&Path> = keys.iter().filter(|k| !k.prefix).map(|k| &k.path).collect();
+        let is_changed = |k: &NaiveKey| {
+            let mut below = self
+                .keys
+                .iter()
+                .filter(|(path, _)| path.starts_with(&k.path));
+            below.any(|(_, t)| t.changes())
+        };
+        // Of a whole table that is only looked at a row says so.
+        let looked_at = keys.iter().filter(|k| k.whole_table && !is_changed(k));
+        full.len() + looked_at.count()
+    }
+
     /// What the keys mean, worked out apart from the collector: full keys with
     /// the strongest type, the tables that stand for all their rows, prefixes.
     pub fn expanded(&self) -> Vec<NaiveKey> {
@@ -96,10 +112,15 @@ impl Spec {
             path: path.to_vec(),
             key_type,
             whole_table,
+            prefix: false,
+        };
+        let prefix = |path: &[Vec<u8>]| NaiveKey {
+            prefix: true,
+            ..naive(path, KeyType::Shared, false)
         };
         let mut out: Vec<NaiveKey> = Vec::new();
         for (path, t) in &full {
-            out.extend((1..path.len()).map(|n| naive(&path[..n], KeyType::Shared, false)));
+            out.extend((1..path.len()).map(|n| prefix(&path[..n])));
             let toi = self.flags.is_toi();
             out.push(naive(
                 path,
@@ -108,7 +129,7 @@ impl Spec {
             ));
         }
         for table in &whole {
-            out.push(naive(&table[..1], KeyType::Shared, false));
+            out.push(prefix(&table[..1]));
             out.push(naive(table, KeyType::Exclusive, true));
         }
         out
@@ -121,6 +142,7 @@ pub struct NaiveKey {
     pub path: Path,
     pub key_type: KeyType,
     pub whole_table: bool,
+    pub prefix: bool,
 }
 
 /// One event of the total order, with `last_seen` still relative.
@@ -182,6 +204,11 @@ fn spec() -> impl Strategy<Value = (Spec, Option<Seqno>)> {
             fragment,
         )
     })
+}
+
+/// How many keys of a write set are listed: mostly all of them.
+pub fn listed_max() -> impl Strategy<Value = usize> {
+    prop_oneof![1 => Just(usize::MAX), 1 => 0usize..12]
 }
 
 /// A total order of up to `len` events.

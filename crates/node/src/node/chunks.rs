@@ -302,7 +302,14 @@ impl Node {
                 self.close_tables(state, &chunked);
             }
             ChunkPart::Data(_) => {}
-            ChunkPart::End => self.closed.ends(id, seqno),
+            ChunkPart::End => {
+                let by_tables = state.certifier().counts_by_tables(&chunked.write_set);
+                if by_tables && !self.is_own_origin(chunked.origin) {
+                    // From here on whoever touches them and has not seen this place fails.
+                    self.closed.close_wholly(id, chunked.tables());
+                }
+                self.closed.ends(id, seqno);
+            }
             ChunkPart::Rollback => self.closed.open(id),
         }
         if first {
