@@ -76,6 +76,13 @@ impl Certifier {
     ///
     /// Takes time in proportion to the index and sorts its keys.
     pub fn encode(&self) -> Bytes {
+        let mut out = Vec::new();
+        self.encode_behind(&mut out);
+        out.into()
+    }
+
+    /// The same behind what is in `out`: of a large index nobody wants a second copy.
+    pub fn encode_behind(&self, out: &mut Vec<u8>) {
         let slots = self.index.slots();
         let mut numbers: HashMap<Uuid, u32> = HashMap::new();
         let mut sources = Vec::new();
@@ -98,7 +105,8 @@ impl Certifier {
         let mut entries: Vec<_> = self.index.entries().collect();
         entries.sort_unstable_by_key(|(hash, _)| *hash);
 
-        let mut out = BytesMut::with_capacity(128 + slot_bytes.len() + entries.len() * 40);
+        let begin = out.len();
+        out.reserve(128 + sources.len() * 16 + slot_bytes.len() + entries.len() * 40);
         out.put_slice(&MAGIC);
         out.put_u8(VERSION);
         out.put_slice(&[0; 3]);
@@ -112,11 +120,10 @@ impl Certifier {
         sources.iter().for_each(|s| out.put_slice(&s.0));
         out.put_slice(&slot_bytes);
         for (hash, refs) in &entries {
-            put_entry(&mut out, *hash, refs);
+            put_entry(out, *hash, refs);
         }
-        let sum = XxHash3_64::oneshot(&out);
+        let sum = XxHash3_64::oneshot(&out[begin..]);
         out.put_u64_le(sum);
-        out.freeze()
     }
 
     /// The state that [`Self::encode`] wrote; everything is checked.
@@ -174,7 +181,7 @@ impl Certifier {
     }
 }
 
-fn put_entry(out: &mut BytesMut, hash: KeyHash, refs: &Refs) {
+fn put_entry(out: &mut impl BufMut, hash: KeyHash, refs: &Refs) {
     let all = refs.all();
     let mask = (0..all.len())
         .filter(|i| all[*i] != NO_REF)

@@ -91,7 +91,7 @@ pub struct ClusterState {
 }
 
 /// The part of the state that is encoded here; certifier and sequencer bring
-/// their own encodings.
+/// their own encodings. That of the certifier follows.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     format: u8,
@@ -111,7 +111,6 @@ struct Saved {
     chunked: Vec<(Seqno, u32)>,
     ahead: Option<(Seqno, u32, Seqno)>,
     streams: Vec<OpenStream>,
-    certifier: Vec<u8>,
 }
 
 const FORMAT: u8 = 17;
@@ -251,13 +250,13 @@ impl ClusterState {
 
     /// A digest of everything that decides.
     pub fn digest(&self) -> u64 {
-        let mut bytes = self.encode_own(Vec::new());
+        let mut bytes = self.encode_own();
         bytes.extend_from_slice(&self.certifier.digest().to_le_bytes());
         bytes.extend_from_slice(&self.sequencer.digest().to_le_bytes());
         twox_hash::XxHash3_64::oneshot(&bytes)
     }
 
-    fn encode_own(&self, certifier: Vec<u8>) -> Vec<u8> {
+    fn encode_own(&self) -> Vec<u8> {
         let saved = Saved {
             format: FORMAT,
             history: self.history,
@@ -275,7 +274,6 @@ impl ClusterState {
             chunked: self.chunked().map(|(c, next)| (c.id, next)).collect(),
             ahead: self.ahead(),
             streams: self.streams.values().copied().collect(),
-            certifier,
         };
         postcard::to_allocvec(&saved).unwrap_or_default()
     }
@@ -283,7 +281,8 @@ impl ClusterState {
     /// The state for a checkpoint: (sequencer, everything else). An error: a half-arrived
     /// payload cannot be read.
     pub fn checkpoint(&self) -> Result<(Bytes, Bytes), StoreError> {
-        let node = self.encode_own(self.certifier.encode().to_vec());
+        let mut node = self.encode_own();
+        self.certifier.encode_behind(&mut node);
         Ok((self.sequencer.encode()?, Bytes::from(node)))
     }
 
@@ -298,13 +297,13 @@ impl ClusterState {
             let why = format!("format {format} where this version knows {FORMAT}");
             return Err(StateError(why));
         }
-        let saved: Saved =
-            postcard::from_bytes(node).map_err(|e| StateError(format!("node part: {e}")))?;
+        let (saved, certifier): (Saved, _) =
+            postcard::take_from_bytes(node).map_err(|e| StateError(format!("node part: {e}")))?;
         if !saved.chunked.is_empty() {
             let why = "it was taken while a write set was applied in chunks";
             return Err(StateError(why.into()));
         }
-        let certifier = Certifier::decode(&saved.certifier)
+        let certifier = Certifier::decode(certifier)
             .map_err(|e| StateError(format!("certification index: {e}")))?;
         let sequencer = if sequencer.is_empty() {
             Sequencer::default()

@@ -20,6 +20,17 @@ fn restart(c: &Certifier) -> Certifier {
     Certifier::decode(&c.encode()).expect("what encode wrote can be read")
 }
 
+/// Behind other bytes it is the same.
+#[test]
+fn a_state_follows_what_is_there() {
+    let mut c = Certifier::new(7);
+    let spec = Spec::plain(1, 7).with(&["d", "t", "r"], dromon_writeset::KeyType::Update);
+    assert!(c.certify(8, &spec.make(8)).passed());
+    let mut bytes = b"before".to_vec();
+    c.encode_behind(&mut bytes);
+    assert_eq!(bytes, [&b"before"[..], &c.encode()].concat());
+}
+
 fn same(a: &Certifier, b: &Certifier) -> Result<(), TestCaseError> {
     prop_assert_eq!(a.digest(), b.digest());
     prop_assert_eq!(a.encode(), b.encode());
