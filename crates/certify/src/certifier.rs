@@ -149,6 +149,14 @@ impl Certifier {
         }
     }
 
+    /// Takes the next seqno with a write set that fails for what the caller knows.
+    ///
+    /// Panics if `seqno` is not the next one.
+    pub fn refuse(&mut self, seqno: Seqno, reason: FailReason) -> Verdict {
+        self.skip(seqno);
+        Verdict::Failed { reason }
+    }
+
     /// What one more chunk of an open write set, whose last one stands at `before`,
     /// depends on. Its keys are open, so no neighbour touches them: it shares its
     /// time with others as plain write sets do. The seqno that it takes is

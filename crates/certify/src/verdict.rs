@@ -73,6 +73,17 @@ pub enum FailReason {
         /// The statement's place.
         ddl: Seqno,
     },
+    /// It goes on with a streaming transaction, or ends it, of which no fragment is left: it was rolled
+    /// back, or its node has lost touch since.
+    NoStream,
+    /// It was sent before its node became a member, perhaps again: the rows that it had locked were
+    /// given back then.
+    BeforeItsView {
+        /// What its origin had released.
+        last_seen: Seqno,
+        /// Where its node became a member.
+        joined_at: Seqno,
+    },
     /// Its origin claims to have seen its own place or later: a bug there.
     FromFuture {
         /// What its origin claims.
@@ -100,6 +111,18 @@ impl fmt::Display for FailReason {
                 f,
                 "it ends a streaming transaction and was on its way (its origin had seen \
                  {last_seen}) when DDL came at {ddl}; the client may retry"
+            ),
+            FailReason::NoStream => f.write_str(
+                "it goes on with a streaming transaction of which no fragment is left; the client may \
+                 retry",
+            ),
+            FailReason::BeforeItsView {
+                last_seen,
+                joined_at,
+            } => write!(
+                f,
+                "its origin had seen only {last_seen}, but became a member at {joined_at}: what it had \
+                 locked is free since; the client may retry"
             ),
             FailReason::FromFuture { last_seen, seqno } => write!(
                 f,

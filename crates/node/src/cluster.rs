@@ -441,7 +441,10 @@ impl ClusterState {
             self.yield_to(&write_set, &mut events);
         }
         self.seqno += 1;
-        let verdict = self.certifier.certify(self.seqno, write_set.head());
+        let verdict = match self.unlawful(write_set.header()) {
+            Some(reason) => self.certifier.refuse(self.seqno, reason),
+            None => self.certifier.certify(self.seqno, write_set.head()),
+        };
         self.takes(Taken::WriteSet {
             sum: write_set.sum(),
             passed: verdict.passed(),

@@ -225,7 +225,10 @@ impl ClusterState {
         self.seqno += 1;
         let id = self.seqno;
         let closes = write_set.header().chunk & CHUNK_CLOSES != 0;
-        let verdict = self.certifier.certify_open(id, write_set.head(), closes);
+        let verdict = match self.unlawful(write_set.header()) {
+            Some(reason) => self.certifier.refuse(id, reason),
+            None => self.certifier.certify_open(id, write_set.head(), closes),
+        };
         let source = write_set.header().source;
         self.takes(Taken::WriteSet {
             sum: write_set.sum(),

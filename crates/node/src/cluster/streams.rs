@@ -10,6 +10,7 @@
 //!                               begin here                             names f1
 //! ```
 
+use dromon_certify::FailReason;
 use dromon_writeset::{Header, Seqno, Uuid};
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,28 @@ pub struct OpenStream {
 }
 
 impl ClusterState {
+    /// Why a write set cannot be one that its node still stands by, whatever its keys say. No node sends
+    /// such a one: it is on its way when the node loses touch, if anything is.
+    ///
+    /// Certification takes all that comes from one node for ordered by the row locks there. They are
+    /// given back when it loses touch, and its streams are rolled back on the others then.
+    pub(super) fn unlawful(&self, header: &Header) -> Option<FailReason> {
+        let flags = header.flags;
+        if flags.is_toi() || flags.is_rollback() {
+            return None;
+        }
+        let id = (header.source, header.trx_id);
+        if flags.is_followup_fragment() && !self.streams.contains_key(&id) {
+            return Some(FailReason::NoStream);
+        }
+        let joined_at = self.members.get(&header.source)?.joined_at;
+        let last_seen = header.last_seen;
+        (last_seen < joined_at).then_some(FailReason::BeforeItsView {
+            last_seen,
+            joined_at,
+        })
+    }
+
     /// A write set took its place, and begins at index `from` of the log.
     pub(super) fn stream_placed(&mut self, seqno: Seqno, from: u64, header: &Header, passed: bool) {
         let flags = header.flags;
@@ -79,11 +102,13 @@ impl ClusterState {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use dromon_certify::Verdict;
     use dromon_order::Part;
     use dromon_writeset::{Flags, KeyCollector, encode};
 
     use super::super::tests::Feed;
     use super::*;
+    use crate::cluster::Event;
     use crate::messages::{Control, LeaveReason};
 
     const ROLLBACK: Flags = Flags::from_bits(Flags::ROLLBACK.bits() | Flags::PA_UNSAFE.bits());
@@ -155,6 +180,52 @@ mod tests {
         send(&mut f, 2, 8, Flags::TRX_START | Flags::TRX_END);
         f.part(1, Part::Whole, stale);
         assert_eq!(open(&f), [(8, first.0, first.1)], "its rollback comes");
+    }
+
+    #[test]
+    fn what_its_node_cannot_stand_by_any_more_fails() {
+        let verdict = |f: &mut Feed, origin: u8, body: Bytes| {
+            let events = f.part(origin, Part::Whole, body);
+            let [Event::WriteSet { verdict, .. }] = events.as_slice() else {
+                panic!("not a write set: {events:?}");
+            };
+            match verdict {
+                Verdict::Passed { .. } => None,
+                Verdict::Failed { reason } => Some(reason.clone()),
+            }
+        };
+        let whole = Flags::TRX_START | Flags::TRX_END;
+        let end = Flags::TRX_END | Flags::PA_UNSAFE;
+        for part in [end, Flags::NONE] {
+            let mut f = Feed::of_three();
+            let keys = |f: &Feed| f.state.certifier().stats().keys;
+            // Never begun, rolled back, or of a node that was away; and what it had sent before.
+            let body = sent(&f, 1, 7, part);
+            assert_eq!(verdict(&mut f, 1, body), Some(FailReason::NoStream));
+            assert_eq!(keys(&f), 0, "it leaves no trace");
+            for gone in [0, 1] {
+                send(&mut f, 1, 7, Flags::TRX_START);
+                let (other, before) = (sent(&f, 2, 7, part), sent(&f, 1, 8, whole));
+                assert_eq!(verdict(&mut f, 2, other), Some(FailReason::NoStream));
+                match gone {
+                    0 => drop(send(&mut f, 1, 7, ROLLBACK)),
+                    _ => {
+                        let uuid = Uuid([1; 16]);
+                        drop(f.send(2, &Control::Rejoin { uuid, released: 0 }));
+                    }
+                }
+                let body = sent(&f, 1, 7, part);
+                assert_eq!(verdict(&mut f, 1, body), Some(FailReason::NoStream));
+                let why = verdict(&mut f, 1, before);
+                let early = matches!(why, Some(FailReason::BeforeItsView { .. }));
+                assert_eq!((why.is_some(), early), (gone == 1, gone == 1), "{why:?}");
+                let body = sent(&f, 1, 9, whole);
+                assert_eq!(verdict(&mut f, 1, body), None);
+                // Its rollback, and statements, pass whatever they have seen.
+                let body = sent(&f, 1, 7, ROLLBACK);
+                assert_eq!(verdict(&mut f, 1, body), None);
+            }
+        }
     }
 
     #[test]
