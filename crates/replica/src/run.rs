@@ -381,7 +381,7 @@ struct Done {
     singles: u64,
     repaired: u64,
     stalls: Vec<(&'static str, u64)>,
-    workers: [u64; 3],
+    workers: [u64; Activity::ALL.len()],
 }
 
 impl Done {

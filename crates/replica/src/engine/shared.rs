@@ -178,7 +178,7 @@ pub struct Counters {
     /// Sessions.
     pub sessions: AtomicU64,
     /// Time of all workers together, in microseconds, by [`Activity`].
-    pub workers: [AtomicU64; 3],
+    pub workers: [AtomicU64; Activity::ALL.len()],
 }
 
 /// What a worker does with its time.
@@ -186,18 +186,24 @@ pub struct Counters {
 pub enum Activity {
     /// The target executes its unit.
     Execute,
-    /// Its unit waits for its turn to commit, or to be executed again.
+    /// Its unit waits for its turn to commit: the order of commits costs that.
     Turn,
     /// Its unit commits.
     Commit,
+    /// Its unit gave way, and waits to be executed again.
+    Again,
+    /// Its unit waits for earlier ones before it does what it does last.
+    Last,
 }
 
 impl Activity {
     /// All of them, by name.
-    pub const ALL: [(Activity, &'static str); 3] = [
+    pub const ALL: [(Activity, &'static str); 5] = [
         (Activity::Execute, "execute"),
         (Activity::Turn, "turn"),
         (Activity::Commit, "commit"),
+        (Activity::Again, "again"),
+        (Activity::Last, "last"),
     ];
 }
 

@@ -83,7 +83,7 @@ pub struct Status {
     /// Time by cause.
     pub stalls: Stalls,
     /// Time of all workers together, in microseconds, by [`Activity`].
-    pub workers: [u64; 3],
+    pub workers: [u64; Activity::ALL.len()],
     /// What has run out, at the target or here, if it waits for more of it.
     pub waits_for: Option<String>,
     /// And for how long it has.
@@ -404,7 +404,7 @@ mod tests {
                 commit_us: 2_500_999,
                 ..Stalls::default()
             },
-            workers: [0, 2_500_000, 0],
+            workers: [0, 2_500_000, 0, 250_000, 0],
             ..Status::default()
         }
     }
@@ -420,6 +420,7 @@ mod tests {
             "dromon_replica_left_out_total 3",
             "dromon_replica_time_seconds_total{cause=\"commit\"} 2.500999",
             "dromon_replica_workers_seconds_total{doing=\"turn\"} 2.5",
+            "dromon_replica_workers_seconds_total{doing=\"again\"} 0.25",
             "dromon_replica_applied_seqno{domain=\"3\"} 9",
         ] {
             assert!(text.lines().any(|l| l == line), "{line}: {text}");
@@ -435,6 +436,7 @@ mod tests {
         assert_eq!(value["left_out"], 3);
         assert_eq!(value["time_ms"]["commit"], 2500);
         assert_eq!(value["workers_ms"]["turn"], 2500);
+        assert_eq!(value["workers_ms"]["again"], 250);
         assert_eq!(value["position"], "0-1-5,3-1-9");
         assert!(value["eta_seconds"].is_null());
     }

@@ -297,7 +297,7 @@ impl Worker {
                     let waited = std::mem::take(&mut self.waited);
                     let took = began.elapsed().saturating_sub(waited);
                     self.progress.counters.spent(Activity::Execute, took);
-                    self.progress.counters.spent(Activity::Turn, waited);
+                    self.progress.counters.spent(Activity::Last, waited);
                     executed.map(|()| cost = Some(took))
                 }
             });

@@ -792,6 +792,7 @@ fn what_is_in_common_waits() {
             core.push(last, Arc::new(second));
         }
         let watched = Arc::clone(&shared);
+        let progress = Arc::clone(&later.progress);
         let runs = thread::spawn(move || later.run(&watched));
         let count = |part: &str| {
             let said = fake.said();
@@ -819,6 +820,11 @@ fn what_is_in_common_waits() {
         let times = if in_the_way { 2 } else { 1 };
         assert_eq!((count("`id`=1 "), count("`id`=2 ")), (times, 1));
         assert!(shared.lock().halfway.is_empty());
+        // Each by itself: neither is what the order of commits costs.
+        let spent =
+            |on: Activity| progress.counters.workers[on as usize].load(Ordering::Relaxed) > 0;
+        assert!(spent(Activity::Last));
+        assert_eq!(spent(Activity::Again), in_the_way);
     }
 }
 

@@ -32,7 +32,7 @@ impl Worker {
         core.restarting -= 1;
         self.progress
             .counters
-            .spent(Activity::Turn, began.elapsed());
+            .spent(Activity::Again, began.elapsed());
         if core.has_ended() {
             return Err(Trouble::Ended);
         }
