@@ -19,7 +19,7 @@ use super::load::Files;
 use super::statement::{Before, Collations, cut_off, is_announced, lacks, wording};
 use super::writer::Writer;
 use super::{Compare, CompileError, Note, Op, Options, Style};
-use crate::catalog::{TableInfo, Tables};
+use crate::catalog::{ColumnInfo, TableInfo, Tables};
 use crate::source::incident;
 use crate::unit::{Alone, Form, Own, Transaction, Unit};
 use crate::value::is_fit;
@@ -69,6 +69,9 @@ struct Mapped {
     /// A column of texts whose character set is another one on the source, and that set. Its bytes would be other
     /// characters, however they come.
     other_charset: Option<(String, String)>,
+    /// A column that is at another place on the source, and the one that is there here. Its values would go into that
+    /// one: BINLOG goes by places.
+    other_place: Option<(String, String)>,
     /// The target may compute something with its rows that goes by the session.
     local: bool,
     /// It is a sequence, and the target does not survive rows of it.
@@ -170,6 +173,21 @@ fn other_charset(
     })
 }
 
+/// The first column of the source that stands elsewhere here, and the one that stands at its place. One that has another
+/// name here, and no other one has its own, was renamed.
+fn other_place(table: &TableInfo, said: Option<&[&[u8]]>) -> Option<(String, String)> {
+    let is = |name: &[u8], column: &ColumnInfo| name.eq_ignore_ascii_case(column.name.as_bytes());
+    let mut all = said?.iter().enumerate();
+    all.find_map(|(n, name)| {
+        let at = table.columns.iter().position(|column| is(name, column))?;
+        let here = || match table.columns.get(n) {
+            Some(column) => format!("column {}", column.name),
+            None => "no column".into(),
+        };
+        (at != n).then(|| (String::from_utf8_lossy(name).into_owned(), here()))
+    })
+}
+
 fn mapped(
     map: &TableMap<'_>,
     tables: Option<&Tables>,
@@ -177,7 +195,7 @@ fn mapped(
     flavour: dromon_binlog::Flavour,
 ) -> Mapped {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    let (mut other_sign, mut other_set) = (None, None);
+    let (mut other_sign, mut other_set, mut elsewhere) = (None, None, None);
     let found = tables.and_then(|tables| tables.find(map.database, map.table));
     let mut plain = || {
         let table = found?;
@@ -190,6 +208,7 @@ fn mapped(
             && kept(table, &types);
         let said = map.metadata(&types, flavour).ok()?;
         other_set = other_charset(table, said.collations.as_deref(), options.collations);
+        elsewhere = other_place(table, said.names.as_deref());
         let same = said.names.is_none_or(|names| {
             let mut both = names.iter().zip(&table.columns);
             both.all(|(name, column)| name.eq_ignore_ascii_case(column.name.as_bytes()))
@@ -220,6 +239,7 @@ fn mapped(
         wanted: options.filter.wants(map.database, map.table),
         other_sign,
         other_charset: other_set,
+        other_place: elsewhere,
         local,
         fatal: false,
         plain,
@@ -341,6 +361,16 @@ fn close<'a>(
                     what: format!(
                         "column {column} of {} is in {charset} on the source and in another character set on the target, where its bytes would be \
                          other characters",
+                        map.name
+                    ),
+                });
+            }
+            if let Some((column, here)) = &map.other_place {
+                return Err(CompileError::Unsupported {
+                    gtid,
+                    what: format!(
+                        "column {column} of {} is at another place on the source, where the target has {here}, and rows go by places: give the \
+                         target's table the source's order of columns (ALTER TABLE … MODIFY … AFTER …)",
                         map.name
                     ),
                 });

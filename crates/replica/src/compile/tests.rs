@@ -5,6 +5,7 @@ mod counter;
 mod last;
 mod mending;
 mod numbers;
+mod places;
 mod sequences;
 mod types;
 

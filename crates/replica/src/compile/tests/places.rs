@@ -1,0 +1,72 @@
+//! Columns at other places than on the source.
+
+use super::*;
+
+/// The table of [`rows`], and what its columns are called on the source.
+fn named(names: [&str; 2], statement: Vec<Raw>) -> Vec<Raw> {
+    let mut more = vec![4, names.iter().map(|name| name.len() as u8 + 1).sum()];
+    for name in names {
+        more.push(name.len() as u8);
+        more.extend_from_slice(name.as_bytes());
+    }
+    let mut statement = statement.into_iter();
+    let map = statement.next().expect("a table map");
+    let map = event(19, &[&map[19..], &more].concat());
+    std::iter::once(map).chain(statement).collect()
+}
+
+fn tried(unit: &Unit) -> Result<Vec<Op>, CompileError> {
+    let collations = Collations::default();
+    let filter = Filter::default();
+    let options = Options {
+        style: Style::Folded,
+        filter: &filter,
+        compare: Compare::Key,
+        packet_max: 1 << 20,
+        longest: 16 << 20,
+        collations: &collations,
+        whole: false,
+        events: true,
+        computed: false,
+    };
+    compile(unit, &options)
+}
+
+/// A column that stands elsewhere here is refused by name; one that is only called otherwise goes by its place.
+#[test]
+fn columns_in_another_order() {
+    let of = |names, change: fn(&mut TableInfo)| {
+        let insert = rows("plain", &[(None, Some((1, Some("a"))))]);
+        let mut unit = unit(vec![named(names, insert)]);
+        let mut info = table("plain");
+        change(&mut info);
+        unit.tables = Arc::new(Tables::of([(TableName::new("d", "plain"), info)]));
+        match tried(&unit) {
+            Ok(ops) => Ok(shown(ops).remove(0).0),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    let insert = Ok("INSERT INTO `d`.`plain`(`id`,`v`)VALUES(1,'a') -- 1".to_owned());
+    assert_eq!(of(["id", "v"], |_| {}), insert);
+    assert_eq!(of(["ID", "V"], |_| {}), insert);
+    let binlog = Ok("BINLOG d.plain 0-1-1".to_owned());
+    assert_eq!(of(["id", "text"], |_| {}), binlog);
+    let why = of(["v", "id"], |_| {}).expect_err("both are elsewhere");
+    assert!(
+        why.contains("column v of d.plain") && why.contains("column id"),
+        "{why}"
+    );
+    // One that only the target has.
+    let amid = of(["id", "v"], |t| {
+        let more = ColumnInfo {
+            name: "more".into(),
+            ..t.columns[1].clone()
+        };
+        t.columns.insert(1, more);
+    });
+    let why = amid.expect_err("it would get the values of another one");
+    assert!(
+        why.contains("column v of d.plain") && why.contains("column more"),
+        "{why}"
+    );
+}
