@@ -186,9 +186,23 @@ pub enum Alone {
     Within,
     /// Rows of a table that the target does not have, or has otherwise.
     UnknownTable,
+    /// Rows for which triggers run.
+    Triggers,
+    /// Rows whose versions go by transactions.
+    Versions,
 }
 
 impl Alone {
+    /// All of them.
+    pub const ALL: [Alone; 6] = [
+        Alone::Statement,
+        Alone::NotTransactional,
+        Alone::Within,
+        Alone::UnknownTable,
+        Alone::Triggers,
+        Alone::Versions,
+    ];
+
     /// Whether it cannot be rolled back.
     pub fn is_final(self) -> bool {
         matches!(self, Alone::Statement | Alone::NotTransactional)
@@ -201,6 +215,8 @@ impl Alone {
             Alone::NotTransactional => "not_transactional",
             Alone::Within => "statement",
             Alone::UnknownTable => "unknown_table",
+            Alone::Triggers => "triggers",
+            Alone::Versions => "versions",
         }
     }
 }
@@ -246,6 +262,8 @@ pub struct Unit {
     pub bytes: usize,
     /// Of its transactions, how many the filter leaves out altogether.
     pub left_out: u64,
+    /// Of its transactions, how many change a table without a unique key.
+    pub keyless: u64,
     /// Its statements.
     pub made: Made,
 }
@@ -303,10 +321,10 @@ impl Unit {
                     && filter.wants(map.database, map.table)
                 {
                     let table = self.tables.find(map.database, map.table);
-                    match table.is_none_or(|table| table.transactional) {
-                        true => kinds.transactional = true,
-                        false => kinds.not_transactional = true,
-                    }
+                    let stays = table.is_some_and(|table| !table.transactional);
+                    // Of a table with triggers it is these that may write what stays.
+                    kinds.transactional |= !stays || table.is_some_and(|t| t.care.triggers_run);
+                    kinds.not_transactional |= stays;
                 }
             }
         }

@@ -71,8 +71,22 @@ pub struct TableInfo {
     /// Something is computed with its rows that goes by the session: triggers, columns that depend on the
     /// time zone.
     pub local: bool,
-    /// A change of it can be rolled back.
+    /// A change of it can be rolled back, with all that comes of it.
     pub transactional: bool,
+    /// What is looked after where its rows are applied.
+    pub care: Care,
+}
+
+/// What is odd about a table and does not show in a statement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Care {
+    /// It has triggers, which run for rows that are applied. They may read and write any table.
+    pub triggers_run: bool,
+    /// A change of it makes versions of rows that go by the target's transactions: several of the source in one
+    /// leave fewer of them.
+    pub versions: bool,
+    /// It has no unique key.
+    pub keyless: bool,
 }
 
 /// Database, 0, name.

@@ -1,12 +1,15 @@
 //! Reads the target's tables: all of them, or those that statements may have changed.
 
+mod versions;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use dromon_binlog::hints::{Action, Catalog, Column, ForeignKey, KeyPart, TableName, TableSchema};
 
+use self::versions::versioned;
 use super::formula::{Formula, Formulas};
 use super::kind::{column_type, digits};
-use super::{ColumnInfo, TableInfo, Tables, Touched};
+use super::{Care, ColumnInfo, TableInfo, Tables, Touched};
 use crate::client::{Client, ClientError};
 use crate::value::{put_name, put_text};
 
@@ -464,12 +467,17 @@ fn prepare(
         .flat_map(foreign)
         .map(|key| key.parent)
         .collect();
+    let is_innodb = |of: &Raw| of.engine.eq_ignore_ascii_case("innodb");
+    let all_innodb = raw.values().all(is_innodb);
+    let versioned = versioned(raw, spelled, foreign);
     for (name, of) in raw {
+        let triggers_run = of.triggers && triggers_run;
         let place = |column: &Option<String>| {
             let column = column.as_deref()?;
             of.columns.iter().position(|(c, _)| c.name == column)
         };
-        let transactional = of.engine.eq_ignore_ascii_case("innodb");
+        // What a trigger writes cannot be seen beforehand.
+        let transactional = is_innodb(of) && (all_innodb || !triggers_run);
         let odd = of.kind != "BASE TABLE" || of.overlaps;
         let kinds = of.columns.iter().all(|(c, _)| {
             let kind = word(&c.kind);
@@ -545,13 +553,18 @@ fn prepare(
                 column_list,
                 columns,
                 plain: key.is_some() && kinds && !odd && !computed && !of.triggers && transactional,
-                local: zoned || of.triggers && triggers_run,
+                local: zoned || triggers_run,
                 key: key.unwrap_or_default(),
                 unique,
                 indexes,
                 keys,
                 related: parents.contains(&spelled(name)) || !of.foreign.is_empty(),
                 transactional,
+                care: Care {
+                    triggers_run,
+                    versions: versioned.contains(&spelled(name)),
+                    keyless: of.unique.is_empty(),
+                },
             },
         ));
         schemas.push(TableSchema {
@@ -563,7 +576,7 @@ fn prepare(
                 .collect(),
             unique: of.unique.values().cloned().collect(),
             foreign: foreign(of),
-            opaque: odd || !of.hashed.is_empty() || of.triggers && triggers_run,
+            opaque: odd || !of.hashed.is_empty() || triggers_run,
         });
     }
     (Catalog::new(schemas), Tables::of(infos))

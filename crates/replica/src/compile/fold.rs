@@ -435,6 +435,7 @@ mod tests {
             plain: true,
             local: false,
             transactional: true,
+            care: crate::catalog::Care::default(),
         }
     }
 

@@ -54,6 +54,8 @@ pub(super) enum Piece<'a> {
         gtid: Gtid,
         /// As of [`Op::Binlog`].
         local: bool,
+        /// Triggers run for its rows, which may read and write any table.
+        triggers_run: bool,
     },
     Statement(Op),
     /// On the replica's own tables.
@@ -74,6 +76,8 @@ struct Mapped {
     other_place: Option<(String, String)>,
     /// The target may compute something with its rows that goes by the session.
     local: bool,
+    /// As of [`Piece::Binlog`].
+    triggers_run: bool,
     /// It is a sequence, and the target does not survive rows of it.
     fatal: bool,
     /// `None`: rows of it go by BINLOG.
@@ -241,6 +245,7 @@ fn mapped(
         other_charset: other_set,
         other_place: elsewhere,
         local,
+        triggers_run: found.is_some_and(|table| table.care.triggers_run),
         fatal: false,
         plain,
     }
@@ -449,13 +454,14 @@ fn close<'a>(
         let mut events: Vec<Vec<u8>> = Vec::new();
         let mut tables = Vec::new();
         let mut mapped = FxHashSet::default();
-        let mut local = false;
+        let (mut local, mut triggers_run) = (false, false);
         for (_, _, _, id) in now {
             if mapped.insert(*id) {
                 let (map, raw) = &maps[id];
                 events.push(raw.to_vec());
                 tables.push(map.name.clone());
                 local |= map.local;
+                triggers_run |= map.triggers_run;
             }
         }
         for (n, (event, rows, data, _)) in now.iter().enumerate() {
@@ -470,6 +476,7 @@ fn close<'a>(
             tables,
             gtid,
             local,
+            triggers_run,
         });
     }
     Ok(())
@@ -742,8 +749,12 @@ fn attempt(
             Piece::Statement(_) | Piece::Own(..) => {}
         }
     }
-    // A statement may touch any table.
-    let statements = pieces.iter().any(|p| matches!(p, Piece::Statement(_)));
+    // A statement may touch any table, and so may a trigger.
+    let statements = pieces.iter().any(|piece| match piece {
+        Piece::Statement(_) => true,
+        Piece::Binlog { triggers_run, .. } => *triggers_run,
+        Piece::Rows(_) | Piece::Own(..) => false,
+    });
     let mut writer = Writer::new(options);
     let mut folds: Vec<Fold<'_>> = Vec::new();
     let mut fold_of: FxHashMap<*const TableInfo, usize> = FxHashMap::default();
@@ -778,6 +789,7 @@ fn attempt(
                 tables,
                 gtid,
                 local,
+                ..
             } => {
                 writer.push(Op::Binlog {
                     text: text.clone(),

@@ -55,6 +55,7 @@ pub(crate) fn table(name: &str) -> TableInfo {
         plain: true,
         local: false,
         transactional: true,
+        care: crate::catalog::Care::default(),
     }
 }
 
@@ -216,6 +217,7 @@ pub(crate) fn unit(statements: Vec<Vec<Raw>>) -> Unit {
         last: Vec::new(),
         bytes: 0,
         left_out: 0,
+        keyless: 0,
         made: Made::default(),
     }
 }

@@ -432,6 +432,7 @@ mod tests {
             plain: true,
             local: false,
             transactional: true,
+            care: crate::catalog::Care::default(),
         };
         let high = [255u8; 8];
         let row = |v| vec![Cell::Bytes(&high), Cell::Bytes(v)];

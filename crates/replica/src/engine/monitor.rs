@@ -241,6 +241,7 @@ impl Progress {
         counters
             .left_out
             .fetch_add(unit.left_out, Ordering::Relaxed);
+        counters.keyless.fetch_add(unit.keyless, Ordering::Relaxed);
         counters
             .bytes
             .fetch_add(unit.bytes as u64, Ordering::Relaxed);
@@ -386,6 +387,7 @@ impl Progress {
             transactions: get(&c.transactions),
             units: get(&c.units),
             left_out: get(&c.left_out),
+            keyless: get(&c.keyless),
             bytes: get(&c.bytes),
             waiting: link.map_or(0, |l| l.waiting.load(Ordering::Relaxed)),
             prepared: level(|s| &s.prepared, &Knob::fixed(0)),

@@ -21,7 +21,7 @@ use super::shared::Session;
 use super::xa::Phases;
 use super::{End, HISTORY_KEYS, Settings, Shared, gtids, limits};
 use crate::ahead::Ahead;
-use crate::catalog::{Known, Tables, Touched};
+use crate::catalog::{Care, Known, Tables, Touched};
 use crate::client::{Client, ClientError};
 use crate::compile::{Filter, OWN, is_frame, is_place, is_savepoint, touched};
 use crate::names::makes_table;
@@ -56,6 +56,8 @@ struct Found {
     changes: bool,
     /// Something of it is left out by the filter, and nothing is applied.
     left_out: bool,
+    /// Rows of a table without a unique key are among it.
+    keyless: bool,
 }
 
 /// Transactions that will be one unit.
@@ -67,6 +69,7 @@ struct Open {
     group: Option<(u32, u64)>,
     bytes: usize,
     left_out: u64,
+    keyless: u64,
     /// Of each, the last unit with which it conflicts, if that counts.
     last_before: Vec<u64>,
 }
@@ -81,6 +84,7 @@ impl Default for Open {
             group: None,
             bytes: 0,
             left_out: 0,
+            keyless: 0,
             last_before: Vec::new(),
         }
     }
@@ -351,6 +355,7 @@ impl<'s> Planner<'s> {
         open.databases.extend(found.databases);
         open.bytes += bytes;
         open.left_out += u64::from(found.left_out);
+        open.keyless += u64::from(found.keyless);
         open.last_before.extend(self.placer.last_before(&found.set));
         open.transactions.push(transaction);
         if single
@@ -510,6 +515,7 @@ impl<'s> Planner<'s> {
             last,
             bytes: open.bytes,
             left_out: open.left_out,
+            keyless: open.keyless,
             made: Made::default(),
         });
         let mut window = WINDOW * threads;
@@ -586,6 +592,7 @@ fn look(
     // Statements and rows, as far as they are told apart here.
     let mut steps = 0;
     let mut final_tables = false;
+    let mut care = Care::default();
     let mut touched: Option<Touched> = None;
     let (mut applied, mut passed_over) = (false, false);
     // What cannot be read, or is refused, is told when it is to be applied.
@@ -611,7 +618,12 @@ fn look(
                 steps += 1;
                 databases.insert(map.database.to_vec());
                 let table = tables.find(map.database, map.table);
-                final_tables |= table.is_some_and(|table| !table.transactional);
+                if let Some(table) = table {
+                    final_tables |= !table.transactional;
+                    care.triggers_run |= table.care.triggers_run;
+                    care.versions |= table.care.versions;
+                    care.keyless |= table.care.keyless;
+                }
             }
             Payload::Query(query) => {
                 let begin = query.begin();
@@ -699,6 +711,8 @@ fn look(
             Some(Barrier::UnknownTable(_) | Barrier::UnknownEvent(_) | Barrier::Damaged) => {
                 Some(Alone::UnknownTable)
             }
+            _ if care.triggers_run => Some(Alone::Triggers),
+            _ if care.versions => Some(Alone::Versions),
             _ => None,
         }
     };
@@ -712,6 +726,7 @@ fn look(
             .then(|| touched.unwrap_or(Touched::All)),
         changes: applied || !passed_over,
         left_out: passed_over && !applied && transaction.own.is_none(),
+        keyless: care.keyless,
     })
 }
 

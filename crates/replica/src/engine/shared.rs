@@ -157,6 +157,8 @@ pub struct Counters {
     pub units: AtomicU64,
     /// Transactions of the source of which the filter left out all.
     pub left_out: AtomicU64,
+    /// Transactions of the source that change a table without a unique key.
+    pub keyless: AtomicU64,
     /// Bytes of events.
     pub bytes: AtomicU64,
     /// Units rolled back because an earlier one conflicts by its keys.
@@ -174,7 +176,7 @@ pub struct Counters {
     /// Times that connections, transactions in one or readers were changed.
     pub tuned: AtomicU64,
     /// Units that ran alone, by [`Alone`].
-    pub alone: [AtomicU64; 4],
+    pub alone: [AtomicU64; Alone::ALL.len()],
     /// Sessions.
     pub sessions: AtomicU64,
     /// Time of all workers together, in microseconds, by [`Activity`].

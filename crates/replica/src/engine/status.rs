@@ -58,6 +58,8 @@ pub struct Status {
     pub units: u64,
     /// Transactions of the source of which the filter left out all; they count as applied, too.
     pub left_out: u64,
+    /// Transactions of the source that change a table without a unique key.
+    pub keyless: u64,
     /// Bytes of events.
     pub bytes: u64,
     /// Bytes of events that came and are not planned yet.
@@ -79,7 +81,7 @@ pub struct Status {
     /// Rows that were put right.
     pub repaired: u64,
     /// Units that ran alone, by [`Alone`].
-    pub alone: [u64; 4],
+    pub alone: [u64; Alone::ALL.len()],
     /// Time by cause.
     pub stalls: Stalls,
     /// Time of all workers together, in microseconds, by [`Activity`].
@@ -104,7 +106,7 @@ pub struct Ready {
 impl Status {
     /// As JSON.
     pub fn json(&self) -> Value {
-        let alone: Value = ALONE
+        let alone: Value = Alone::ALL
             .iter()
             .map(|which| (which.name().to_owned(), json!(self.alone[*which as usize])))
             .collect::<serde_json::Map<_, _>>()
@@ -155,6 +157,7 @@ impl Status {
             "transactions": self.transactions,
             "target_transactions": self.units,
             "left_out": self.left_out,
+            "keyless": self.keyless,
             "bytes": self.bytes,
             "waiting_bytes": self.waiting,
             "prepared": self.prepared,
@@ -271,6 +274,11 @@ impl Status {
                 self.left_out,
             ),
             (
+                "keyless_total",
+                "Transactions of the source that change a table without a unique key: those of one table go one after the other.",
+                self.keyless,
+            ),
+            (
                 "event_bytes_total",
                 "Bytes of their events, with what comes of compressed ones.",
                 self.bytes,
@@ -317,7 +325,7 @@ impl Status {
             out.value("conflicts_total", &[("how", how)], count as f64);
         }
         out.family("alone_total", "counter", "Units that ran alone, by cause.");
-        for which in ALONE {
+        for which in Alone::ALL {
             let count = self.alone[which as usize] as f64;
             out.value("alone_total", &[("cause", which.name())], count);
         }
@@ -380,13 +388,6 @@ impl Status {
     }
 }
 
-const ALONE: [Alone; 4] = [
-    Alone::Statement,
-    Alone::NotTransactional,
-    Alone::Within,
-    Alone::UnknownTable,
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -398,8 +399,9 @@ mod tests {
             applying: true,
             lag_ms: Some(1500),
             percent: Some(50.0),
-            alone: [7, 0, 1, 0],
+            alone: [7, 0, 1, 0, 5, 0],
             left_out: 3,
+            keyless: 6,
             stalls: Stalls {
                 commit_us: 2_500_999,
                 ..Stalls::default()
@@ -417,7 +419,9 @@ mod tests {
             "dromon_replica_lag_seconds 1.5",
             "dromon_replica_progress_ratio 0.5",
             "dromon_replica_alone_total{cause=\"ddl\"} 7",
+            "dromon_replica_alone_total{cause=\"triggers\"} 5",
             "dromon_replica_left_out_total 3",
+            "dromon_replica_keyless_total 6",
             "dromon_replica_time_seconds_total{cause=\"commit\"} 2.500999",
             "dromon_replica_workers_seconds_total{doing=\"turn\"} 2.5",
             "dromon_replica_workers_seconds_total{doing=\"again\"} 0.25",
@@ -435,6 +439,7 @@ mod tests {
         assert_eq!(value["alone"]["ddl"], 7);
         assert_eq!(value["left_out"], 3);
         assert_eq!(value["time_ms"]["commit"], 2500);
+        assert_eq!(value["keyless"], 6);
         assert_eq!(value["workers_ms"]["turn"], 2500);
         assert_eq!(value["workers_ms"]["again"], 250);
         assert_eq!(value["position"], "0-1-5,3-1-9");

@@ -1,4 +1,4 @@
-//! Columns at other places than on the source.
+//! Columns at other places than on the source, and rows for which triggers run.
 
 use super::*;
 
@@ -69,4 +69,45 @@ fn columns_in_another_order() {
         why.contains("column v of d.plain") && why.contains("column more"),
         "{why}"
     );
+}
+
+/// Of a table with triggers that may write into others, rows are of both kinds: in a binlog they may be several groups.
+#[test]
+fn kinds_of_what_triggers_write() {
+    let of = |run: bool, transactional: bool| {
+        let insert = rows("plain", &[(None, Some((1, Some("a"))))]);
+        let mut unit = unit(vec![insert]);
+        let mut info = table("plain");
+        (info.transactional, info.care.triggers_run) = (transactional, run);
+        unit.tables = Arc::new(Tables::of([(TableName::new("d", "plain"), info)]));
+        let kinds = unit.kinds(&Filter::default());
+        (kinds.transactional, kinds.not_transactional)
+    };
+    assert_eq!(of(false, true), (true, false));
+    assert_eq!(of(true, true), (true, false));
+    assert_eq!(of(false, false), (false, true));
+    assert_eq!(of(true, false), (true, true));
+}
+
+/// A trigger on the target may read what other rows of its transaction have written.
+#[test]
+fn rows_for_which_triggers_run() {
+    let of = |run: bool| {
+        let orders = rows("plain", &[(None, Some((1, Some("a"))))]);
+        let items = rows("fired", &[(None, Some((7, Some("b"))))]);
+        let later = rows("plain", &[(Some((1, Some("a"))), Some((1, Some("c"))))]);
+        let mut unit = unit(vec![[orders, items, later].concat()]);
+        let mut fired = table("fired");
+        fired.plain = false;
+        fired.care.triggers_run = run;
+        let tables = [("plain", table("plain")), ("fired", fired)];
+        let tables = tables.map(|(name, info)| (TableName::new("d", name), info));
+        unit.tables = Arc::new(Tables::of(tables));
+        let ops = shown(tried(&unit).expect("it can be compiled"));
+        let begins = |(text, _): (String, _)| text.chars().take(12).collect::<String>();
+        ops.into_iter().map(begins).collect::<Vec<_>>()
+    };
+    assert_eq!(of(true), ["INSERT INTO ", "BINLOG d.fir", "UPDATE `d`.`"]);
+    // Where none run, all that the source did with a row is one statement.
+    assert_eq!(of(false), ["BINLOG d.fir", "INSERT INTO "]);
 }

@@ -5,6 +5,30 @@ use dromon_binlog::hints::{Catalog, Column, KeyPart, TableName, TableSchema};
 use super::*;
 use crate::compile::tests::{block, load, packed, query, rows, unit, xid};
 
+/// The table `d.plain`.
+fn plain() -> TableSchema {
+    let column = |name: &str, kind: &str, collation: Option<&str>| Column {
+        name: name.into(),
+        kind: kind.into(),
+        collation: collation.map(str::to_owned),
+        generated: false,
+    };
+    let key = KeyPart {
+        column: Some("id".into()),
+        prefix: 0,
+    };
+    TableSchema {
+        name: TableName::new("d", "plain"),
+        columns: vec![
+            column("id", "int(11)", None),
+            column("v", "varchar(9)", Some("latin1_swedish_ci")),
+        ],
+        unique: vec![vec![key]],
+        foreign: Vec::new(),
+        opaque: false,
+    }
+}
+
 /// What is found about a transaction of these events, if `d.plain` is all that the target has.
 fn found(filter: &Filter, events: Vec<Vec<crate::compile::tests::Raw>>) -> Found {
     found_by(false, filter, events)
@@ -16,28 +40,8 @@ fn found_by(
     filter: &Filter,
     events: Vec<Vec<crate::compile::tests::Raw>>,
 ) -> Found {
-    let column = |name: &str, kind: &str, collation: Option<&str>| Column {
-        name: name.into(),
-        kind: kind.into(),
-        collation: collation.map(str::to_owned),
-        generated: false,
-    };
-    let key = KeyPart {
-        column: Some("id".into()),
-        prefix: 0,
-    };
-    let plain = TableSchema {
-        name: TableName::new("d", "plain"),
-        columns: vec![
-            column("id", "int(11)", None),
-            column("v", "varchar(9)", Some("latin1_swedish_ci")),
-        ],
-        unique: vec![vec![key]],
-        foreign: Vec::new(),
-        opaque: false,
-    };
     let mut collector = Collector::new(limits());
-    let catalog = Catalog::new(vec![plain]);
+    let catalog = Catalog::new(vec![plain()]);
     collector.learn(match any_case {
         true => catalog.of_any_case(),
         false => catalog,
@@ -296,4 +300,33 @@ fn savepoints() {
     assert_eq!(with(&back), Some(Alone::Within));
     let statement = ["SAVEPOINT a", "INSERT INTO plain VALUES (9, 'a')"];
     assert_eq!(with(&statement), Some(Alone::Within));
+}
+
+/// Rows of tables that need care: alone where others must not be in one transaction with them, or counted.
+#[test]
+fn tables_that_need_care() {
+    let of = |change: fn(&mut crate::catalog::TableInfo)| {
+        let mut events = vec![query("BEGIN", "d")];
+        events.extend(insert("plain"));
+        events.push(xid());
+        let mut of = unit(vec![events]);
+        of.transactions[0].group.flags = gtid_flags::TRANSACTIONAL | gtid_flags::ALLOW_PARALLEL;
+        let mut table = crate::compile::tests::table("plain");
+        change(&mut table);
+        let tables = Tables::of([(TableName::new("d", "plain"), table)]);
+        let mut collector = Collector::new(limits());
+        collector.learn(Catalog::new(vec![plain()]));
+        let filter = Filter::default();
+        let found = look(&mut collector, &tables, &filter, &of.transactions[0]);
+        let found = found.expect("it can be read");
+        (found.alone, found.keyless)
+    };
+    assert_eq!(of(|_| {}), (None, false));
+    assert_eq!(of(|t| t.care.keyless = true), (None, true));
+    let alone = of(|t| t.care.triggers_run = true);
+    assert_eq!(alone, (Some(Alone::Triggers), false));
+    let alone = of(|t| t.care.versions = true);
+    assert_eq!(alone, (Some(Alone::Versions), false));
+    let alone = of(|t| (t.care.triggers_run, t.transactional) = (true, false));
+    assert_eq!(alone, (Some(Alone::NotTransactional), false));
 }
