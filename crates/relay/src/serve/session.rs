@@ -783,6 +783,20 @@ fn show(tokens: &[Placed], facts: &Facts) -> Said {
         }
         return Ok(Reply::Table(t));
     }
+    if any(&[&["REPLICAS"]]) {
+        let mut t = table(&["Server_Id", "Host", "Port", "Source_Id", "Replica_UUID"]);
+        for host in &facts.hosts {
+            t.row([
+                host.server_id.to_string(),
+                host.host.clone(),
+                host.port.to_string(),
+                facts.server_id.to_string(),
+                // It is not kept.
+                String::new(),
+            ]);
+        }
+        return Ok(Reply::Table(t));
+    }
     if any(&[&["KNOWN", "REPLICAS"], &["KNOWN", "SLAVES"]]) {
         let columns = [
             "Server_id",

@@ -463,6 +463,10 @@ fn what_tools_ask() {
             "Server_id|Host|Port|Master_id / 3|db3|3306|77",
         ),
         (
+            "SHOW REPLICAS",
+            "Server_Id|Host|Port|Source_Id|Replica_UUID / 3|db3|3306|77|",
+        ),
+        (
             "SHOW KNOWN REPLICAS",
             "Server_id|Host|Port|Connected|Last_seen_utc|Needed_file|Cut_off / 9|db9|3306|No|2023-11-14 22:13:20|relay-bin.000001|No",
         ),
