@@ -137,7 +137,7 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     (
         "hold",
         "keep what a connected replica was sent for so long",
-        "1h",
+        "1d",
     ),
     (
         "forget",
@@ -390,7 +390,7 @@ impl Config {
             },
             hold: given
                 .parsed("hold", seconds)?
-                .unwrap_or(Duration::from_secs(3600)),
+                .unwrap_or(Duration::from_secs(86400)),
             forget: given.parsed("forget", or_none(seconds))?.flatten(),
             http,
             watch: match given.text("watch_user") {

@@ -130,6 +130,7 @@ fn defaults_can_be_written_or_are_empty() {
     ];
     let config = settle(&[GOOD, &said].concat()).expect("words for nothing");
     assert_eq!((config.keep, config.forget), (Limits::default(), None));
+    assert_eq!(config.hold, Duration::from_secs(86400));
 }
 
 #[test]
