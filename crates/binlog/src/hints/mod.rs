@@ -57,7 +57,7 @@ pub struct Limits {
     pub bytes: usize,
     /// Transactions under one commit id.
     pub batch: usize,
-    /// Domains that are followed at a time.
+    /// Domains that are followed at a time. Groups of others have no commit id.
     pub domains: usize,
 }
 
@@ -74,6 +74,9 @@ impl Default for Limits {
         }
     }
 }
+
+/// A domain rests when none of so many groups for each domain that is followed was its own.
+const REST_GROUPS: u64 = 32;
 
 /// What was found out about a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +102,8 @@ struct Domain {
     history: History,
     batches: Batches,
     file: FileClock,
+    /// When a group of it came last, in groups of the stream.
+    used: u64,
 }
 
 impl Domain {
@@ -107,6 +112,7 @@ impl Domain {
             history: History::after(last, limits.history_keys),
             batches: Batches::new(limits.batch),
             file: FileClock::default(),
+            used: 0,
         }
     }
 
@@ -158,6 +164,8 @@ pub struct Hints {
     limits: Limits,
     collector: Collector,
     domains: BTreeMap<u32, Domain>,
+    /// Groups that came.
+    groups: u64,
     /// Of the open group, as MySQL wrote it.
     own: Option<LogicalClock>,
     /// Up to here the stream was seen.
@@ -184,6 +192,7 @@ impl Hints {
             limits,
             collector: Collector::new(limits),
             domains: BTreeMap::new(),
+            groups: 0,
             own: None,
             at: Reached::default(),
             changed: Reached::default(),
@@ -364,6 +373,24 @@ impl Hints {
         Some(self.place(group, (domain, seqno), set, own))
     }
 
+    /// Whether this domain is followed, or can be from here on. The one that was used longest ago goes for it,
+    /// if it rests: were it put out in any case, domains in turn would put out one another, and none of them
+    /// would have a batch.
+    fn makes_room(&mut self, domain: u32) -> bool {
+        if self.domains.len() < self.limits.domains || self.domains.contains_key(&domain) {
+            return true;
+        }
+        let oldest = self.domains.iter().min_by_key(|(_, of)| of.used);
+        let Some((oldest, used)) = oldest.map(|(id, of)| (*id, of.used)) else {
+            return false;
+        };
+        let rests = (self.groups - used) / REST_GROUPS >= self.limits.domains as u64;
+        if rests {
+            self.domains.remove(&oldest);
+        }
+        rests
+    }
+
     fn place(
         &mut self,
         group: Group,
@@ -371,20 +398,29 @@ impl Hints {
         set: WriteSet,
         own: Option<LogicalClock>,
     ) -> Hint {
-        // Each begins anew, with a transaction without a commit id.
-        if self.domains.len() >= self.limits.domains && !self.domains.contains_key(&domain) {
-            self.domains.clear();
-        }
+        self.groups += 1;
         let limits = self.limits;
-        let of = self.domains.entry(domain);
-        let of = of.or_insert_with(|| Domain::after(limits, 0));
+        // Of a domain that finds no room each group is the first one: it has no commit id.
+        let mut alone = Domain::after(limits, 0);
+        let of = match self.makes_room(domain) {
+            true => {
+                let of = self.domains.entry(domain);
+                of.or_insert_with(|| Domain::after(limits, 0))
+            }
+            false => &mut alone,
+        };
+        of.used = self.groups;
         let sequence = own.and_then(|own| u64::try_from(own.sequence_number).ok());
         let sequence = sequence.filter(|sequence| *sequence > 0);
         let follows = sequence.is_some_and(|sequence| of.follows(sequence));
         if let (Some(sequence), false) = (sequence, follows) {
             // It begins in the middle of a file, or some are missing. Whatever
             // comes depends on all before.
-            *of = Domain::after(limits, sequence - 1);
+            let used = of.used;
+            *of = Domain {
+                used,
+                ..Domain::after(limits, sequence - 1)
+            };
         }
         let placed = of.history.take(&set);
         Hint {

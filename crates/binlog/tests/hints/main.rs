@@ -1,6 +1,7 @@
 //! Hints: rules by example, and whole streams against a small database.
 
 mod alters;
+mod domains;
 mod hidden;
 mod rules;
 mod stream;

@@ -12,7 +12,7 @@ use crate::stream::{
 use crate::toy::{Design, Does, Link};
 
 /// A table with a primary key `id`, a unique `u` of this collation, and `v`.
-fn plain(name: &str, collation: &str) -> TableSchema {
+pub fn plain(name: &str, collation: &str) -> TableSchema {
     let columns = vec![
         column("id", "int(11)", None),
         column("u", "varchar(50)", Some(collation)),
@@ -21,7 +21,7 @@ fn plain(name: &str, collation: &str) -> TableSchema {
     table(name, columns, vec![vec![whole("id")], vec![whole("u")]])
 }
 
-fn row(id: i32, u: &str, v: i32) -> Row {
+pub fn row(id: i32, u: &str, v: i32) -> Row {
     vec![int(id), text(u), int(v)]
 }
 
@@ -51,7 +51,7 @@ pub fn sizes(stream: &mut Stream, changes: &[Change]) -> Vec<usize> {
 }
 
 const CI: &str = "utf8mb4_unicode_ci";
-const BIN: &str = "utf8mb4_bin";
+pub const BIN: &str = "utf8mb4_bin";
 
 #[test]
 fn rows_by_all_their_unique_keys() {
