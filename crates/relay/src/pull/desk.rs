@@ -24,6 +24,10 @@ const ANSWER_MAX: usize = 256 << 20;
 /// Between two readings, at least; and so many times as long as one took.
 const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_TIMES: u32 = 5;
+/// So many readings of no use in a row are followed by a longer pause, which doubles with each further one.
+const UNUSED: u32 = 4;
+const REST: Duration = Duration::from_secs(10);
+const REST_MAX: Duration = Duration::from_secs(120);
 /// After a failure.
 const FAILED: Duration = Duration::from_secs(10);
 /// About views, which are no tables: they, or what they name, may not be used, or are gone.
@@ -62,7 +66,18 @@ struct State {
     wanted: Option<Wanted>,
     read: Option<ReadTables>,
     count: u64,
+    /// Readings since something was found out about a group.
+    unused: u32,
     error: Option<String>,
+}
+
+/// How long nothing is read after so many readings in a row that were of no use: each costs the primary
+/// something, and where all is compressed, or every other statement changes a table, none ever is.
+fn rest_after(unused: u32) -> Duration {
+    match unused.checked_sub(UNUSED) {
+        None => Duration::ZERO,
+        Some(n) => REST_MAX.min(REST * 2_u32.saturating_pow(n)),
+    }
 }
 
 impl Desk {
@@ -86,9 +101,14 @@ impl Desk {
     }
 
     /// What was read, if something was. What was read under another connection is dropped: a primary
-    /// that crashed in between may have lost what it shows, and used its numbers again.
-    pub fn take(&self, connection: u64) -> Option<ReadTables> {
-        let read = self.state().read.take();
+    /// that crashed in between may have lost what it shows, and used its numbers again. `used`: since the last
+    /// call something was found out about a group.
+    pub fn take(&self, connection: u64, used: bool) -> Option<ReadTables> {
+        let mut state = self.state();
+        if used && std::mem::take(&mut state.unused) > 0 {
+            self.changed.notify_all();
+        }
+        let read = state.read.take();
         read.filter(|read| read.connection == connection)
     }
 
@@ -98,7 +118,17 @@ impl Desk {
         state.wanted = None;
         state.read = Some(read);
         state.count += 1;
+        state.unused = state.unused.saturating_add(1);
         state.error = None;
+    }
+
+    /// Waits as long as it is to be after what was read last, less if that turns out to be of use.
+    fn rest(&self) {
+        let state = self.state();
+        let pause = rest_after(state.unused);
+        let useless = |state: &mut State| state.unused > 0;
+        // What it gives says only which of the two it was.
+        drop(self.changed.wait_timeout_while(state, pause, useless));
     }
 
     /// What was read is of no use, for this reason.
@@ -147,6 +177,7 @@ pub fn read_for_ever(desk: &Arc<Desk>, login: &Login, kind: &PositionKind, log: 
         let pause = match result {
             Ok(read) => {
                 desk.put(read);
+                desk.rest();
                 said.clear();
                 PAUSE.max(began.elapsed() * PAUSE_TIMES)
             }
@@ -239,6 +270,31 @@ mod tests {
     #[test]
     fn all_rows_are_told() {
         assert!(SET.contains("sql_select_limit = 18446744073709551615,"));
+    }
+
+    #[test]
+    fn readings_of_no_use() {
+        let desk = Desk::default();
+        let read = || ReadTables {
+            connection: 1,
+            before: Reached::default(),
+            after: Reached::default(),
+            catalog: Catalog::new(Vec::new()),
+        };
+        let mut pauses = Vec::new();
+        for _ in 0..10 {
+            desk.put(read());
+            assert!(desk.take(1, false).is_some());
+            pauses.push(rest_after(desk.state().unused).as_secs());
+        }
+        assert_eq!(pauses, [0, 0, 0, 10, 20, 40, 80, 120, 120, 120]);
+        thread::scope(|scope| {
+            // It ends, minutes early.
+            scope.spawn(|| desk.rest());
+            assert!(desk.take(1, true).is_none());
+        });
+        desk.put(read());
+        assert_eq!(rest_after(desk.state().unused), Duration::ZERO);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What was found out about groups: what is kept of it, and what is said if it is next to nothing.
 
-use dromon_binlog::GroupName;
 use dromon_binlog::hints::{Barrier, Hint};
+use dromon_binlog::{EventType, GroupName};
 
 use crate::store::Store;
 
@@ -17,6 +17,8 @@ pub struct HintTook {
     pub barrier: bool,
     /// That is as it was logged as statements.
     pub statement: bool,
+    /// That is as it was compressed as a whole.
+    pub compressed: bool,
 }
 
 /// A batch is called after its first group.
@@ -55,14 +57,16 @@ pub(super) fn keep(hint: &Hint, store: &mut Store) -> HintTook {
         joined,
         barrier: hint.barrier.is_some(),
         statement: hint.barrier == Some(Barrier::Statement),
+        compressed: hint.barrier == Some(Barrier::UnknownEvent(EventType::TRANSACTION_PAYLOAD)),
     }
 }
 
-/// Notices that nearly all groups are statements.
+/// Notices that nearly all groups are statements, or compressed as a whole.
 #[derive(Debug, Default)]
 pub(super) struct Statements {
     groups: u64,
     statements: u64,
+    compressed: u64,
     said: bool,
 }
 
@@ -71,18 +75,24 @@ impl Statements {
     pub(super) fn count(&mut self, took: HintTook) -> Option<String> {
         self.groups += 1;
         self.statements += u64::from(took.statement);
+        self.compressed += u64::from(took.compressed);
         if self.groups < STRETCH {
             return None;
         }
-        let (most, few) = (
-            self.statements >= STRETCH - STRETCH / 10,
-            self.statements <= STRETCH / 10,
-        );
+        let useless = self.statements + self.compressed;
+        let (most, few) = (useless >= STRETCH - STRETCH / 10, useless <= STRETCH / 10);
         let text = (most && !self.said).then(|| {
+            let (what, needs) = match (self.statements, self.compressed) {
+                (_, 0) => ("logged as statements", "binlog_format=ROW"),
+                (0, _) => ("compressed as a whole", "binlog_transaction_compression=OFF"),
+                _ => (
+                    "logged as statements or compressed as a whole",
+                    "binlog_format=ROW and binlog_transaction_compression=OFF",
+                ),
+            };
             format!(
-                "{} of the last {STRETCH} transactions were logged as statements, about which the relay finds nothing out: \
-                 replicas run them as parallel as the primary did. Hints need binlog_format=ROW on the primary.",
-                self.statements
+                "{useless} of the last {STRETCH} transactions were {what}, about which the relay finds nothing out: \
+                 replicas run them as parallel as the primary did. Hints need {needs} on the primary."
             )
         });
         *self = Statements {
@@ -107,6 +117,7 @@ mod tests {
                     joined: false,
                     barrier: n < with,
                     statement: n < with,
+                    compressed: false,
                 })
             });
             said.collect::<Vec<_>>()
@@ -122,5 +133,37 @@ mod tests {
         }
         assert!(stretch(100).is_empty());
         assert_eq!(stretch(1000).len(), 1, "it was mended meanwhile");
+    }
+
+    #[test]
+    fn nearly_all_are_compressed() {
+        let said = |every: u64| {
+            let mut statements = Statements::default();
+            let took = |n: u64| HintTook {
+                joined: false,
+                barrier: true,
+                statement: n % every == 1,
+                compressed: n % every != 1,
+            };
+            let said: Vec<_> = (0..STRETCH)
+                .filter_map(|n| statements.count(took(n)))
+                .collect();
+            assert_eq!(said.len(), 1, "{said:?}");
+            said.concat()
+        };
+        let text = said(2);
+        assert!(
+            text.contains("were logged as statements or compressed"),
+            "{text}"
+        );
+        let text = said(1);
+        assert!(
+            text.contains("1000 of the last 1000 transactions were compressed"),
+            "{text}"
+        );
+        assert!(
+            text.contains("need binlog_transaction_compression=OFF on"),
+            "{text}"
+        );
     }
 }

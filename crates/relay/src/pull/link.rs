@@ -595,7 +595,7 @@ impl Puller {
         };
         let mut following = lock(&self.following);
         let connection = following.connections;
-        let read = desk.take(connection);
+        let read = desk.take(connection, counted.groups > counted.barriers);
         match self.store.kind() {
             // On one connection places in files rise, and sets are exact.
             Kind::Mirror | Kind::MySql => {
