@@ -875,8 +875,7 @@ fn what_came_in_part_before_its_node_was_cut_off_never_comes() {
     let seen = f.state.position().seqno;
     let piece = |stream, i, n| Part::Piece { stream, i, n };
     let of_piece = |f: &mut Feed, part, body: &Bytes| f.part(1, part, body.clone());
-    let large = write_set(1, seen, 7);
-    let of_two = write_set(2, seen, 9);
+    let (large, of_two) = (write_set(1, seen, 7), write_set(2, seen, 9));
     assert!(of_piece(&mut f, piece(1, 0, 3), &large.slice(..20)).is_empty());
     assert!(f.part(2, piece(1, 0, 2), of_two.slice(..20)).is_empty());
     let uuid = Uuid([1; 16]);
