@@ -760,8 +760,11 @@ impl Node {
             if ends || order.status().primary {
                 break;
             }
-            if let Some(id) = self.engines.who_is_at(name, &addr, LOOK)
-                && has_moved(id, &addr, &order.status().members.addrs, &order.linked())
+            let at = self.engines.who_is_at(name, &addr, LOOK);
+            let status = order.status();
+            let (own, named) = (status.id, &status.members.addrs);
+            if let Some(id) = at
+                && has_moved(id, own, &addr, named, &order.linked())
             {
                 order.found_at(id, &addr);
                 found = true;

@@ -39,14 +39,15 @@ pub(super) fn unlinked(listed: Vec<String>, linked: &BTreeMap<RaftId, String>) -
         .collect()
 }
 
-/// Whether that the log of `id` is at `addr` is news.
+/// Whether that the log of `id` is at `addr` is news. `own` is at its address under another name.
 pub(super) fn has_moved(
     id: RaftId,
+    own: RaftId,
     addr: &str,
     named: &BTreeMap<RaftId, String>,
     linked: &BTreeMap<RaftId, String>,
 ) -> bool {
-    !linked.contains_key(&id) && named.get(&id).is_some_and(|at| at != addr)
+    id != own && !linked.contains_key(&id) && named.get(&id).is_some_and(|at| at != addr)
 }
 
 #[cfg(test)]
@@ -78,11 +79,12 @@ mod tests {
         // This is 1, and runs where 2 was.
         let named = at(&[(1, "a:1"), (2, "b:1"), (3, "c:1")]);
         assert_eq!(unlinked(listed(), &at(&[])), ["a:1", "c:1"]);
-        assert!(has_moved(2, "a:1", &named, &at(&[])));
-        assert!(!has_moved(3, "c:1", &named, &at(&[])), "the log says so");
-        assert!(!has_moved(4, "a:1", &named, &at(&[])), "no member");
+        assert!(has_moved(2, 1, "a:1", &named, &at(&[])));
+        assert!(!has_moved(3, 1, "c:1", &named, &at(&[])), "the log says so");
+        assert!(!has_moved(1, 1, "10.0.0.1:1", &named, &at(&[])), "itself");
+        assert!(!has_moved(4, 1, "a:1", &named, &at(&[])), "no member");
         let linked = at(&[(2, "a:1")]);
         assert_eq!(unlinked(listed(), &linked), ["c:1"]);
-        assert!(!has_moved(2, "d:1", &named, &linked), "the link stands");
+        assert!(!has_moved(2, 1, "d:1", &named, &linked), "the link stands");
     }
 }
