@@ -335,14 +335,31 @@ impl Node {
             return Err(untold_of(other_primary(r, ours)));
         }
         if let Some(r) = reached.iter().find(|r| r.primary) {
+            let known: Vec<String> = reached.iter().map(|r| r.addr.clone()).collect();
+            let found = self.find_cluster(name, address, settings, position, resume, &known)?;
+            // What only this data has would be gone. Where no file says that it is that cluster's, it may be a clone
+            // that is to found another one.
+            if found.need != Need::Log && self.saved().uuid != r.history {
+                return Err(ConnectError::Listed {
+                    why: format!(
+                        "{}, which this node's log names as a member, belongs to a primary component of that cluster \
+                         (history {}), and this node, whose grastate.dat does not say that its data is of that \
+                         history, could join it by a full copy only, in place of the data that is here. To join that one, start this node without --wsrep-new-cluster. To found another cluster \
+                         of this data, give that another wsrep_cluster_name, move dromon-*.log in {} and \
+                         dromon.ddl.log and dromon.chunks.log in {} away, and start it again",
+                        r.addr,
+                        r.history,
+                        settings.log_dir.display(),
+                        settings.base_dir.display()
+                    ),
+                });
+            }
             self.note(&format!(
                 "a cluster was to be founded here, but {} belongs to a primary component of the cluster that this \
                  node's log names: joining that one. Two of them would part for good",
                 r.addr
             ));
-            let known: Vec<String> = reached.iter().map(|r| r.addr.clone()).collect();
-            let found = self.find_cluster(name, address, settings, position, resume, &known);
-            return found.map(Some);
+            return Ok(Some(found));
         }
         // What only others have was not acknowledged if none of them votes, and none was
         // forced to go on.

@@ -230,6 +230,40 @@ fn the_flag_does_not_found_a_second_primary_component() {
     });
 }
 
+/// As a restored snapshot of a volume is started, whose tool removes the file: it is to found another cluster.
+#[test]
+fn who_is_to_found_does_not_give_its_data_up_for_a_copy_of_the_cluster_its_log_names() {
+    run(3, PATIENT, LIMIT, |world| {
+        write(&world.db(1), 0..5);
+        world.settle();
+        let before = copies(world);
+        world.crash(3);
+        world.remove_state_file(3);
+        let log = world.net.log_id(&World::addr(3));
+        let again = open_crashed(world, 3);
+        let why = again.connect("gcomm://", true);
+        let why = why.expect_err("its data would be gone");
+        for words in [
+            "by a full copy only, in place of the data that is here",
+            "start this node without --wsrep-new-cluster",
+            "move dromon-*.log in ",
+            "dromon.ddl.log and dromon.chunks.log in ",
+            "Nothing was changed",
+        ] {
+            assert!(why.contains(words), "{why}");
+        }
+        assert!(!world.report.said("joining that one"));
+        assert_eq!(copies(world), before);
+        assert_eq!(again.read(row(1)), 7, "its data is there");
+        assert_eq!(world.net.log_id(&World::addr(3)), log);
+        // As it says.
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert_eq!(copies(world), before + 1, "a full copy");
+        world.settle();
+    });
+}
+
 #[test]
 fn the_flag_is_refused_while_a_member_with_more_is_there() {
     run(3, PATIENT, LIMIT, |world| {
