@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod convert;
+mod home;
 mod notify;
 mod recover;
 mod server;
@@ -77,6 +78,13 @@ impl Provider for Dromon {
                 args.proto_ver
             );
             server.log(LogLevel::Error, &message);
+            return Err(Status::NodeFail);
+        }
+        // The server stands in its data directory when it loads this.
+        if let Ok(here) = std::env::current_dir()
+            && let Some(why) = home::is_apart(&here, args.data_dir.as_ref())
+        {
+            server.log(LogLevel::Error, &why);
             return Err(Status::NodeFail);
         }
         let setup = Setup {
