@@ -200,7 +200,10 @@ pub enum ConnectError {
     },
     /// Another running node has the identity of this one's log.
     #[error(
-        "{why}. It has been so for {seconds} s, longer than the former process of a node that was restarted is heard: a machine was          cloned, or a data directory copied, with the log that tells who a node is. Waiting here, this one would take the other          one's place the moment that one ends, so its start ends here. Which of the two is the copy is for you to say: if this          one is, do with it as said; if that one is, stop it and start this one again"
+        "{why}. It has been so for {seconds} s, longer than the former process of a node that was restarted is heard: a \
+         machine was cloned, or a data directory copied, with the log that tells who a node is. Waiting here, this one \
+         would take the other one's place the moment that one ends, so its start ends here. Which of the two is the copy \
+         is for you to say: if this one is, do with it as said; if that one is, stop it and start this one again"
     )]
     Copy {
         /// What a member says.

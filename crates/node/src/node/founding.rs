@@ -344,9 +344,10 @@ impl Node {
                     why: format!(
                         "{}, which this node's log names as a member, belongs to a primary component of that cluster \
                          (history {}), and this node, whose grastate.dat does not say that its data is of that \
-                         history, could join it by a full copy only, in place of the data that is here. To join that one, start this node without --wsrep-new-cluster. To found another cluster \
-                         of this data, give that another wsrep_cluster_name, move dromon-*.log in {} and \
-                         dromon.ddl.log and dromon.chunks.log in {} away, and start it again",
+                         history, could join it by a full copy only, in place of the data that is here. To join that \
+                         one, start this node without --wsrep-new-cluster. To found another cluster of this data, give \
+                         that another wsrep_cluster_name, move dromon-*.log in {} and dromon.ddl.log and \
+                         dromon.chunks.log in {} away, and start it again",
                         r.addr,
                         r.history,
                         settings.log_dir.display(),

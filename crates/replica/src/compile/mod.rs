@@ -188,7 +188,8 @@ impl Filter {
         let tables = match about_of(text, database, wording) {
             Err(Unclear) if !self.is_empty() => {
                 return Err(
-                    "it cannot be seen which tables it is about, and some are left out (only, without): do on the target by hand what                      is to be there of it, and set gtid_pos in dromon_replica.position behind it"
+                    "it cannot be seen which tables it is about, and some are left out (only, without): do on the \
+                     target by hand what is to be there of it, and set gtid_pos in dromon_replica.position behind it"
                         .into(),
                 );
             }

@@ -172,7 +172,8 @@ pub(super) fn cut_off(error: u16) -> Option<String> {
 pub(super) fn lacks(status: StatusVars<'_>, collations: &Collations) -> Option<&'static str> {
     let history = |var| matches!(var, StatusVar::Flags(bits) if bits & INSERT_HISTORY != 0);
     (!collations.has_history && status.flatten().any(history)).then_some(
-        "a statement of it ran with system_versioning_insert_history=ON, which the target does not have: there, rows of the past would          be rows of today. Insert them on the source under binlog_format=ROW",
+        "a statement of it ran with system_versioning_insert_history=ON, which the target does not have: there, rows \
+         of the past would be rows of today. Insert them on the source under binlog_format=ROW",
     )
 }
 
