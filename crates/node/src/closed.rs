@@ -151,6 +151,12 @@ impl ClosedTables {
         self.any.store(true, Ordering::Release);
     }
 
+    /// What has its place at `seqno` and comes whole names these tables wholly until it is finished.
+    pub fn names_wholly(&self, seqno: Seqno, tables: &[KeyHash]) {
+        self.close_wholly(seqno, tables);
+        self.ends(seqno, seqno);
+    }
+
     /// `id` ends at `end`, which may not be finished yet.
     pub fn ends(&self, id: Seqno, end: Seqno) {
         if !self.any() {
@@ -406,6 +412,12 @@ mod tests {
         assert!(!tables.any());
         tables.close_wholly(40, &[table(1)]);
         tables.send_on();
+        assert!(!tables.any());
+        // What comes whole has its place when it comes.
+        tables.names_wholly(50, &[table(1)]);
+        assert_eq!(now(&looks), Passage::Behind(50));
+        assert_eq!(now(&streams), Passage::Free);
+        tables.forget_ended(50);
         assert!(!tables.any());
     }
 

@@ -287,6 +287,13 @@ impl Node {
                     None => {
                         let passed = passed.is_some();
                         self.held_delivered(&course.state, (seqno, index), &write_set, passed);
+                        let certifier = course.state.certifier();
+                        let by_tables = passed && certifier.counts_by_tables(write_set.head());
+                        if by_tables && !self.setup.witness {
+                            // Who has not seen this place fails, whatever rows he touches.
+                            let tables = write_set.keys().named_tables();
+                            self.closed.names_wholly(seqno, &tables);
+                        }
                         self.queue_write_set(seqno, &write_set, &verdict, unseen, (from, index));
                     }
                 }
