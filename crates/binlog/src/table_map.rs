@@ -25,7 +25,7 @@ use crate::rows_event::COLUMNS_MAX;
 pub struct TableMap<'a> {
     /// By which rows name it, until the end of their statement.
     pub table_id: u64,
-    /// Of no meaning here.
+    /// See [`TableMap::has_triggers`].
     pub flags: u16,
     /// Its database.
     pub database: &'a [u8],
@@ -72,7 +72,15 @@ pub struct Metadata<'a> {
     pub visible: Option<Vec<bool>>,
 }
 
+/// MariaDB counts its own flags from this end.
+const HAS_TRIGGERS: u16 = 1 << 14;
+
 impl<'a> TableMap<'a> {
+    /// Whether the source says that triggers ran there for these rows: what they wrote is in the binlog, too.
+    pub fn has_triggers(&self) -> bool {
+        self.flags & HAS_TRIGGERS != 0
+    }
+
     pub(crate) fn decode(r: &mut Reader<'a>, id_len: usize) -> Result<TableMap<'a>, EventError> {
         let table_id = r.le(id_len, "table id")?;
         let flags = r.u16("flags")?;

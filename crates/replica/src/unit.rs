@@ -321,10 +321,10 @@ impl Unit {
                     && filter.wants(map.database, map.table)
                 {
                     let table = self.tables.find(map.database, map.table);
-                    let stays = table.is_some_and(|table| !table.transactional);
-                    // Of a table with triggers it is these that may write what stays.
-                    kinds.transactional |= !stays || table.is_some_and(|t| t.care.triggers_run);
-                    kinds.not_transactional |= stays;
+                    match table.is_none_or(|table| table.transactional) {
+                        true => kinds.transactional = true,
+                        false => kinds.not_transactional = true,
+                    }
                 }
             }
         }

@@ -11,8 +11,8 @@ mod touched;
 
 use std::sync::Arc;
 
-use dromon_binlog::ColumnType;
 use dromon_binlog::hints::{Catalog, TableName};
+use dromon_binlog::{ColumnType, TableMap};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use read::Known;
@@ -71,7 +71,7 @@ pub struct TableInfo {
     /// Something is computed with its rows that goes by the session: triggers, columns that depend on the
     /// time zone.
     pub local: bool,
-    /// A change of it can be rolled back, with all that comes of it.
+    /// A change of it can be rolled back.
     pub transactional: bool,
     /// What is looked after where its rows are applied.
     pub care: Care,
@@ -80,13 +80,22 @@ pub struct TableInfo {
 /// What is odd about a table and does not show in a statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Care {
-    /// It has triggers, which run for rows that are applied. They may read and write any table.
+    /// It has triggers, which run for rows that are applied ([`Care::fires`]). They may read and write any table.
     pub triggers_run: bool,
+    /// They do also where the source has run its own (`ENFORCE`).
+    pub triggers_always: bool,
     /// A change of it makes versions of rows that go by the target's transactions: several of the source in one
     /// leave fewer of them.
     pub versions: bool,
     /// It has no unique key.
     pub keyless: bool,
+}
+
+impl Care {
+    /// Whether triggers of the target run for rows of this table of the source.
+    pub fn fires(&self, map: &TableMap<'_>) -> bool {
+        self.triggers_run && (self.triggers_always || !map.has_triggers())
+    }
 }
 
 /// Database, 0, name.

@@ -86,6 +86,8 @@ pub struct Known {
     /// Only their names.
     sequences: BTreeSet<TableName>,
     triggers_run: bool,
+    /// See [`Care::triggers_always`].
+    triggers_always: bool,
     /// `lower_case_table_names` is set.
     any_case: bool,
 }
@@ -103,7 +105,9 @@ impl Known {
         let mut known = Known::default();
         known.load(client, Scope::All)?;
         let run = query(client, "SELECT @@global.slave_run_triggers_for_rbr")?.pop();
-        known.triggers_run = run.is_some_and(|mut row| row.text() != "NO");
+        let run = run.map_or_else(|| "NO".to_owned(), |mut row| row.text());
+        known.triggers_run = run != "NO";
+        known.triggers_always = run == "ENFORCE";
         let case = query(client, "SELECT @@lower_case_table_names")?.pop();
         known.any_case = case.is_some_and(|mut row| row.text() != "0");
         Ok(known)
@@ -176,7 +180,11 @@ impl Known {
 
     /// For statements, and with the catalog for hints.
     pub fn prepare(&self) -> Tables {
-        let (catalog, tables) = prepare(&self.raw, self.triggers_run, self.any_case);
+        let (catalog, tables) = prepare(
+            &self.raw,
+            (self.triggers_run, self.triggers_always),
+            self.any_case,
+        );
         let tables = tables.with_sequences(&self.sequences);
         match self.any_case {
             true => tables.with_catalog(catalog.of_any_case()).of_any_case(),
@@ -444,7 +452,7 @@ fn word(kind: &str) -> &str {
 
 fn prepare(
     raw: &BTreeMap<TableName, Raw>,
-    triggers_run: bool,
+    (triggers_run, triggers_always): (bool, bool),
     any_case: bool,
 ) -> (Catalog, Tables) {
     let mut schemas = Vec::new();
@@ -467,8 +475,6 @@ fn prepare(
         .flat_map(foreign)
         .map(|key| key.parent)
         .collect();
-    let is_innodb = |of: &Raw| of.engine.eq_ignore_ascii_case("innodb");
-    let all_innodb = raw.values().all(is_innodb);
     let versioned = versioned(raw, spelled, foreign);
     for (name, of) in raw {
         let triggers_run = of.triggers && triggers_run;
@@ -476,8 +482,7 @@ fn prepare(
             let column = column.as_deref()?;
             of.columns.iter().position(|(c, _)| c.name == column)
         };
-        // What a trigger writes cannot be seen beforehand.
-        let transactional = is_innodb(of) && (all_innodb || !triggers_run);
+        let transactional = of.engine.eq_ignore_ascii_case("innodb");
         let odd = of.kind != "BASE TABLE" || of.overlaps;
         let kinds = of.columns.iter().all(|(c, _)| {
             let kind = word(&c.kind);
@@ -562,6 +567,7 @@ fn prepare(
                 transactional,
                 care: Care {
                     triggers_run,
+                    triggers_always,
                     versions: versioned.contains(&spelled(name)),
                     keyless: of.unique.is_empty(),
                 },
@@ -599,6 +605,7 @@ mod tests {
             raw: BTreeMap::from([(name, Raw::default())]),
             sequences: BTreeSet::new(),
             triggers_run: false,
+            triggers_always: false,
             any_case,
         }
     }

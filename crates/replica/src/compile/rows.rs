@@ -245,7 +245,7 @@ fn mapped(
         other_charset: other_set,
         other_place: elsewhere,
         local,
-        triggers_run: found.is_some_and(|table| table.care.triggers_run),
+        triggers_run: found.is_some_and(|table| table.care.fires(map)),
         fatal: false,
         plain,
     }

@@ -620,7 +620,7 @@ fn look(
                 let table = tables.find(map.database, map.table);
                 if let Some(table) = table {
                     final_tables |= !table.transactional;
-                    care.triggers_run |= table.care.triggers_run;
+                    care.triggers_run |= table.care.fires(&map);
                     care.versions |= table.care.versions;
                     care.keyless |= table.care.keyless;
                 }

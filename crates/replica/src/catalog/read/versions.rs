@@ -124,7 +124,7 @@ mod tests {
         assert!(!["refuses", "by_time", "child"].into_iter().any(versions));
     }
 
-    /// Where triggers run, what they write may stay if there is any table in which it would.
+    /// Another table without transactions does not make this one such a one.
     #[test]
     fn triggers_that_run() {
         let fired = || Raw {
@@ -136,27 +136,14 @@ mod tests {
             unique: BTreeMap::new(),
             ..raw(None)
         };
-        for (run, other, transactional) in [
-            (true, raw(None), true),
-            (true, stays(), false),
-            (false, stays(), true),
-        ] {
-            let mut known = known(vec![
-                ("fired", fired()),
-                ("other", other),
-                ("plain", raw(None)),
-            ]);
-            known.triggers_run = run;
+        for (run, always) in [(true, true), (true, false), (false, false)] {
+            let mut known = known(vec![("fired", fired()), ("other", stays())]);
+            (known.triggers_run, known.triggers_always) = (run, always);
             let tables = known.prepare();
             let table = tables.find(b"d", b"fired").expect("it is there");
             assert_eq!(table.care.triggers_run, run);
-            assert_eq!(table.transactional, transactional);
-            assert!(
-                tables
-                    .find(b"d", b"plain")
-                    .expect("it is there")
-                    .transactional
-            );
+            assert_eq!(table.care.triggers_always, always);
+            assert!(table.transactional);
         }
     }
 

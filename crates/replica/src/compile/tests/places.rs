@@ -71,24 +71,6 @@ fn columns_in_another_order() {
     );
 }
 
-/// Of a table with triggers that may write into others, rows are of both kinds: in a binlog they may be several groups.
-#[test]
-fn kinds_of_what_triggers_write() {
-    let of = |run: bool, transactional: bool| {
-        let insert = rows("plain", &[(None, Some((1, Some("a"))))]);
-        let mut unit = unit(vec![insert]);
-        let mut info = table("plain");
-        (info.transactional, info.care.triggers_run) = (transactional, run);
-        unit.tables = Arc::new(Tables::of([(TableName::new("d", "plain"), info)]));
-        let kinds = unit.kinds(&Filter::default());
-        (kinds.transactional, kinds.not_transactional)
-    };
-    assert_eq!(of(false, true), (true, false));
-    assert_eq!(of(true, true), (true, false));
-    assert_eq!(of(false, false), (false, true));
-    assert_eq!(of(true, false), (true, true));
-}
-
 /// A trigger on the target may read what other rows of its transaction have written.
 #[test]
 fn rows_for_which_triggers_run() {

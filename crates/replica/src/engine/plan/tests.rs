@@ -305,9 +305,13 @@ fn savepoints() {
 /// Rows of tables that need care: alone where others must not be in one transaction with them, or counted.
 #[test]
 fn tables_that_need_care() {
-    let of = |change: fn(&mut crate::catalog::TableInfo)| {
+    let of_source = |had_triggers: bool, change: fn(&mut crate::catalog::TableInfo)| {
         let mut events = vec![query("BEGIN", "d")];
         events.extend(insert("plain"));
+        if had_triggers {
+            // The upper byte of the table map's flags.
+            events[1][19 + 6 + 1] |= 0x40;
+        }
         events.push(xid());
         let mut of = unit(vec![events]);
         of.transactions[0].group.flags = gtid_flags::TRANSACTIONAL | gtid_flags::ALLOW_PARALLEL;
@@ -321,10 +325,18 @@ fn tables_that_need_care() {
         let found = found.expect("it can be read");
         (found.alone, found.keyless)
     };
+    let of = |change| of_source(false, change);
     assert_eq!(of(|_| {}), (None, false));
     assert_eq!(of(|t| t.care.keyless = true), (None, true));
     let alone = of(|t| t.care.triggers_run = true);
     assert_eq!(alone, (Some(Alone::Triggers), false));
+    // Where the source has run its own, what these wrote comes, too.
+    let alone = of_source(true, |t| t.care.triggers_run = true);
+    assert_eq!(alone, (None, false));
+    let always = of_source(true, |t| {
+        (t.care.triggers_run, t.care.triggers_always) = (true, true);
+    });
+    assert_eq!(always, (Some(Alone::Triggers), false));
     let alone = of(|t| t.care.versions = true);
     assert_eq!(alone, (Some(Alone::Versions), false));
     let alone = of(|t| (t.care.triggers_run, t.transactional) = (true, false));
