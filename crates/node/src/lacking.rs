@@ -126,6 +126,14 @@ impl LackingFile {
         self.0.join(LACKING_FILE).try_exists()
     }
 
+    /// Sees to it that the file is there, if without notes.
+    pub fn make(&self) -> io::Result<()> {
+        match self.exists()? {
+            true => Ok(()),
+            false => self.write(&Notes(Vec::new())),
+        }
+    }
+
     /// Makes `notes` durable, instead of those that were there.
     pub fn write(&self, notes: &Notes) -> io::Result<()> {
         let new = self.0.join(NEW_FILE);

@@ -550,7 +550,10 @@ mod tests {
         let (file, mut lacking) = LackingFile::open(dir.path()).expect("none are there");
         let mut marks = Marks::open(dir.path(), dir.path()).expect("readable");
         lacking.add(Uuid([7; 16]), 5);
+        // As they are stored.
+        file.make().expect("room");
         marks.set_notes(true).expect("room");
+        assert_eq!(open(), None, "a crash before they are written");
         let noted = lacking.unwritten(0).expect("one is new");
         file.write(&noted).expect("room");
         assert_eq!(open(), None);
@@ -564,6 +567,7 @@ mod tests {
                      seqno:   -1\nsafe_to_bootstrap: 0\n";
         std::fs::write(dir.path().join(STATE_FILE), state).expect("room");
         assert_eq!(open(), None, "a copy was asked for");
+        assert!(notes.is_file());
     }
 
     #[test]

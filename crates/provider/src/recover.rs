@@ -167,8 +167,9 @@ fn asked(
     let mut outcome = ask(How::WithoutBinlog);
     let gap = matches!(&outcome, Err(unsaid) if unsaid.undecided() && unsaid.gap);
     // Else the binary log has nothing whose earlier ones the engine had not prepared for good.
-    let undo = gap && !settings.prepares_for_good();
-    if undo && !stops() {
+    let for_good = settings.prepares_for_good();
+    let undo = gap && for_good == Some(false) && !stops();
+    if undo {
         say(&format!(
             "it has prepared a later transaction without an earlier one, or what was not replicated (wsrep_on=0), and this \
              server leaves both: it is told to undo what is prepared ({UNDO_PREPARED}), and asked again. What was \
@@ -182,6 +183,10 @@ fn asked(
         Err(Unsaid { why, .. }) if undo && why.contains(PREPARED) => Err(format!(
             "it has prepared a later transaction without an earlier one, and does not undo that, nor with {UNDO_PREPARED}. By its \
              binary log it would keep the later one without the earlier one, so it is not asked with that ({why})"
+        )),
+        Err(Unsaid { why, .. }) if gap && for_good.is_none() => Err(format!(
+            "it has prepared a later transaction without an earlier one, or what was not replicated (wsrep_on=0), and does not \
+             tell its settings, which decide what is to become of that ({why})"
         )),
         Err(unsaid) if unsaid.undecided() && !stops() => {
             say(
@@ -248,12 +253,15 @@ impl Settings {
         let has_binlog = self
             .get("log-bin")
             .is_some_and(|name| !["0", "(No"].contains(&name));
-        has_binlog && self.get("log-slave-updates") == Some("TRUE") && self.prepares_for_good()
+        has_binlog
+            && self.get("log-slave-updates") == Some("TRUE")
+            && self.prepares_for_good() == Some(true)
     }
 
-    /// Whether what is prepared survives any crash.
-    fn prepares_for_good(&self) -> bool {
-        self.get("innodb-flush-log-at-trx-commit") == Some("1")
+    /// Whether what is prepared survives any crash; `None`: nothing is known of the settings.
+    fn prepares_for_good(&self) -> Option<bool> {
+        let flush = self.get("innodb-flush-log-at-trx-commit")?;
+        Some(["1", "3"].contains(&flush))
     }
 }
 
@@ -467,9 +475,13 @@ mod tests {
 
         /// Where it stands, by the answers that it gives at this innodb_flush_log_at_trx_commit.
         fn position(&self, flush: u8) -> Result<Seqno, String> {
+            self.position_by(&format!("innodb-flush-log-at-trx-commit {flush}\n"), false)
+        }
+
+        /// The same by these settings; `stops`: whoever started it tells it to end.
+        fn position_by(&self, settings: &str, stops: bool) -> Result<Seqno, String> {
             let ask = |how| self.ask(how);
-            let settings = Settings(format!("innodb-flush-log-at-trx-commit {flush}\n"));
-            let outcome = asked(&settings, &ask, &|_| (), &|| false);
+            let outcome = asked(&Settings(settings.into()), &ask, &|_| (), &|| stops);
             outcome.map(|position| position.seqno)
         }
     }
@@ -489,7 +501,12 @@ mod tests {
     #[test]
     fn what_was_not_replicated_is_for_the_binary_log_to_decide() {
         // A newer one may have had a gap besides. At 1 all that is in the binary log is prepared.
-        let servers = [(true, true, 2), (false, true, 0), (false, false, 1)];
+        let servers = [
+            (true, true, 2),
+            (false, true, 0),
+            (false, false, 1),
+            (false, false, 3),
+        ];
         for (gapped, newer, flush) in servers {
             let server = Server::new(gapped, true, newer);
             assert_eq!(server.position(flush), Ok(5));
@@ -498,6 +515,18 @@ mod tests {
                 [How::WithoutBinlog, How::WithBinlog],
                 "{gapped} {newer} {flush}"
             );
+        }
+    }
+
+    #[test]
+    fn nothing_is_undone_where_the_settings_are_not_known_or_the_server_is_to_stop() {
+        let known = "innodb-flush-log-at-trx-commit 0\n";
+        for (settings, stops, words) in [("", false, "settings"), (known, true, PREPARED)] {
+            let server = Server::new(true, true, false);
+            let why = server.position_by(settings, stops);
+            let why = why.expect_err("nobody knows what it has");
+            assert!(why.contains(words) && !why.contains(UNDO_PREPARED), "{why}");
+            assert_eq!(server.asked.take(), [How::WithoutBinlog]);
         }
     }
 

@@ -125,6 +125,11 @@ impl GoingAlone {
         attempt.map(|a| a.others.clone())
     }
 
+    /// Who was looked up in vain may be linked by now.
+    pub(super) fn majority_is_back(&self) {
+        self.looks.begin();
+    }
+
     /// Another engine runs.
     pub(super) fn forget(&self) {
         *lock(&self.attempt) = None;

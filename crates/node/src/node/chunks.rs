@@ -705,6 +705,8 @@ impl Node {
         if let Some(notes) = unwritten {
             let none = notes.is_empty();
             if !none {
+                // Else a crash between the two would look as if somebody had removed it.
+                file.make()?;
                 lock(&self.ddl_marks).set_notes(true)?;
             }
             file.write(&notes)?;

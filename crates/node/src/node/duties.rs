@@ -624,6 +624,7 @@ impl Node {
                 self.lost_primary();
             }
         } else {
+            self.going_alone.majority_is_back();
             self.rejoin(&order);
         }
     }

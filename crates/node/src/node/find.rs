@@ -1,6 +1,7 @@
 //! Asks at one address after the other for the leader of a primary component.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use dromon_order::{Start, incarnation};
@@ -51,8 +52,10 @@ struct Search<'s> {
 /// others lead by now, and have more. So its word counts when it says so again, asked more than a lease later.
 struct AheadOf {
     wait: Duration,
-    /// The first word: whose, in which term, and when it came.
-    first: Option<(String, u64, Instant)>,
+    /// Whose, in which term, and when the first word of that one came. One may have two addresses, and be asked at both.
+    first: BTreeMap<(String, u64), Instant>,
+    /// When the first of all came.
+    since: Option<Instant>,
 }
 
 impl AheadOf {
@@ -60,25 +63,21 @@ impl AheadOf {
     fn new(lease: Duration) -> Self {
         AheadOf {
             wait: (lease * 2).max(Duration::from_secs(2)),
-            first: None,
+            first: BTreeMap::new(),
+            since: None,
         }
     }
 
     /// The one at `addr`, which leads in `term`, was asked at `asked` and said so at `now`. Whether that counts.
     fn said(&mut self, addr: &str, term: u64, asked: Instant, now: Instant) -> bool {
-        match &self.first {
-            Some((by, then, at)) if by == addr && *then == term => asked >= *at + self.wait,
-            _ => {
-                self.first = Some((addr.to_owned(), term, now));
-                false
-            }
-        }
+        self.since.get_or_insert(now);
+        let first = self.first.entry((addr.to_owned(), term)).or_insert(now);
+        asked >= *first + self.wait
     }
 
-    /// Whether a second word may come at `now`.
+    /// Whether a second word may come at `now`. Not for ever: leaders may change again and again.
     fn is_open(&self, now: Instant) -> bool {
-        let first = self.first.as_ref();
-        first.is_some_and(|(_, _, at)| now < *at + self.wait * 2)
+        self.since.is_some_and(|since| now < since + self.wait * 2)
     }
 }
 
@@ -489,10 +488,15 @@ mod tests {
         assert!(!ahead.said("b", 7, at(9000), at(9000)));
         assert!(!ahead.said("b", 8, at(13_000), at(13_000)));
         assert!(ahead.said("b", 8, at(16_000), at(16_000)));
-        assert!(
-            !ahead.is_open(at(19_000)),
-            "nobody is waited for without end"
-        );
+        assert!(!ahead.is_open(at(9000)), "nobody is waited for without end");
+        // The same one, asked at its name and at its number in each round.
+        let mut ahead = AheadOf::new(Duration::from_millis(1500));
+        for ms in (0..3000).step_by(300) {
+            for addr in ["name", "10.0.0.1"] {
+                assert!(!ahead.said(addr, 7, at(ms), at(ms)));
+            }
+        }
+        assert!(ahead.said("name", 7, at(3000), at(3000)));
         let short = AheadOf::new(Duration::from_millis(10));
         assert_eq!(short.wait, Duration::from_secs(2), "theirs may be longer");
     }

@@ -115,6 +115,11 @@ fn keep_notes(
             dir.display()
         ));
     }
+    // That there were some may stand in the marks for a while, though a copy was asked for.
+    if !there && marks.has_notes() {
+        file.make()
+            .map_err(|e| format!("{LACKING_FILE} in {} cannot be written: {e}", dir.display()))?;
+    }
     marks
         .set_notes(!lacking.is_empty())
         .map_err(|e| format!("{MARKS_FILE} in {} cannot be written: {e}", dir.display()))

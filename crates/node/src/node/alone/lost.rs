@@ -29,7 +29,7 @@ struct Since {
 }
 
 impl Looks {
-    fn begin(&self) {
+    pub(super) fn begin(&self) {
         *lock(&self.0) = Since::default();
     }
 
