@@ -771,29 +771,21 @@ fn show(tokens: &[Placed], facts: &Facts) -> Said {
         }
         return Ok(Reply::Table(t));
     }
-    if any(&[&["SLAVE", "HOSTS"], &["REPLICA", "HOSTS"]]) {
-        let mut t = table(&["Server_id", "Host", "Port", "Master_id"]);
+    let mysql = any(&[&["REPLICAS"]]);
+    if mysql || any(&[&["SLAVE", "HOSTS"], &["REPLICA", "HOSTS"]]) {
+        let mut t = match mysql {
+            true => table(&["Server_Id", "Host", "Port", "Source_Id", "Replica_UUID"]),
+            false => table(&["Server_id", "Host", "Port", "Master_id"]),
+        };
         for host in &facts.hosts {
-            t.row([
+            let cells = [
                 host.server_id.to_string(),
                 host.host.clone(),
                 host.port.to_string(),
                 facts.server_id.to_string(),
-            ]);
-        }
-        return Ok(Reply::Table(t));
-    }
-    if any(&[&["REPLICAS"]]) {
-        let mut t = table(&["Server_Id", "Host", "Port", "Source_Id", "Replica_UUID"]);
-        for host in &facts.hosts {
-            t.row([
-                host.server_id.to_string(),
-                host.host.clone(),
-                host.port.to_string(),
-                facts.server_id.to_string(),
-                // It is not kept.
-                String::new(),
-            ]);
+            ];
+            // The UUID is not kept.
+            t.row(cells.into_iter().chain(mysql.then(String::new)));
         }
         return Ok(Reply::Table(t));
     }

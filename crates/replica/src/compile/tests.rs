@@ -233,19 +233,28 @@ fn steps(statements: Vec<Vec<Raw>>, style: Style, filter: &Filter, compare: Comp
     steps_of(&unit(statements), style, filter, compare)
 }
 
-fn steps_of(unit: &Unit, style: Style, filter: &Filter, compare: Compare) -> Vec<Op> {
-    let collations = Collations::default();
-    let options = Options {
+fn options_of<'a>(
+    style: Style,
+    compare: Compare,
+    filter: &'a Filter,
+    collations: &'a Collations,
+) -> Options<'a> {
+    Options {
         style,
         filter,
         compare,
         packet_max: 1 << 20,
         longest: 16 << 20,
-        collations: &collations,
+        collations,
         whole: false,
         events: true,
         computed: false,
-    };
+    }
+}
+
+fn steps_of(unit: &Unit, style: Style, filter: &Filter, compare: Compare) -> Vec<Op> {
+    let collations = Collations::default();
+    let options = options_of(style, compare, filter, &collations);
     compile(unit, &options).expect("it can be compiled")
 }
 
@@ -520,17 +529,7 @@ fn what_is_read_ahead() {
         rows("keyless", &[(None, Some((5, a)))]),
     ]);
     let (collations, filter) = (Collations::default(), Filter::default());
-    let options = Options {
-        style: Style::Folded,
-        filter: &filter,
-        compare: Compare::Key,
-        packet_max: 1 << 20,
-        longest: 16 << 20,
-        collations: &collations,
-        whole: false,
-        events: true,
-        computed: false,
-    };
+    let options = options_of(Style::Folded, Compare::Key, &filter, &collations);
     let got: Vec<(String, usize)> = reads(&unit, &options)
         .into_iter()
         .map(|(text, keys)| (String::from_utf8_lossy(&text).into_owned(), keys))

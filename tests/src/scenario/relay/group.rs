@@ -13,7 +13,7 @@ use anyhow::{Context, bail, ensure};
 use dromon_sandbox::mysql::prelude::Queryable;
 use dromon_sandbox::mysql::{Conn, OptsBuilder};
 
-use super::plain::{PASSWORD, Relay, Server, USER, connect, free_port, program};
+use super::plain::{PASSWORD, Relay, Server, USER, connect, decoded, free_port};
 use super::{equal_tables, place};
 use crate::harness::Case;
 
@@ -233,22 +233,8 @@ fn received(server: &Server) -> anyhow::Result<(u64, u64)> {
         })
         .collect();
     files.sort();
-    let out = program("mariadb-binlog")
-        .args([
-            "--no-defaults",
-            // Its files begin anew with each of the relay's.
-            "--skip-gtid-strict-mode",
-            "--base64-output=DECODE-ROWS",
-        ])
-        .args(files)
-        .output()
-        .context("running mariadb-binlog")?;
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    ensure!(
-        out.status.success() && !said.contains("ERROR"),
-        "mariadb-binlog: {said}"
-    );
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    // Its files begin anew with each of the relay's.
+    let text = decoded(&files, &["--skip-gtid-strict-mode"])?;
     let (mut groups, mut joined, mut last) = (0, 0, None);
     for line in text.lines().filter_map(|l| l.split_once("\tGTID ")) {
         let id = line.1.split(' ').find_map(|w| w.strip_prefix("cid="));

@@ -450,14 +450,20 @@ impl Relay {
 /// `mariadb-binlog` reads these files through and finds their checksums good. Gives the GTIDs, also one that
 /// comes twice or too early: that is for the caller to say.
 pub fn gtids_of_files(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+    // It wants to be told where the first file begins, if that is not at nothing.
+    let text = decoded(
+        files,
+        &["--skip-gtid-strict-mode", "--verify-binlog-checksum"],
+    )?;
+    Ok(gtids_in(&text))
+}
+
+/// What `mariadb-binlog` says of these files with some options more.
+pub fn decoded(files: &[PathBuf], options: &[&str]) -> anyhow::Result<String> {
     let out = program("mariadb-binlog")
-        .args([
-            "--no-defaults",
-            // It wants to be told where the first file begins, if that is not at nothing.
-            "--skip-gtid-strict-mode",
-            "--verify-binlog-checksum",
-            "--base64-output=DECODE-ROWS",
-        ])
+        .arg("--no-defaults")
+        .args(options)
+        .arg("--base64-output=DECODE-ROWS")
         .args(files)
         .output()
         .context("running mariadb-binlog")?;
@@ -466,7 +472,7 @@ pub fn gtids_of_files(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
         out.status.success() && !said.contains("ERROR"),
         "mariadb-binlog: {said}"
     );
-    Ok(gtids_in(&String::from_utf8_lossy(&out.stdout)))
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
 /// The GTIDs in what `mariadb-binlog` prints.

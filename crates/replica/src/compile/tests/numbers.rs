@@ -58,17 +58,7 @@ fn compiled(
     }
     unit.tables = with(change);
     let (collations, filter) = (Collations::default(), Filter::default());
-    let options = Options {
-        style: Style::Folded,
-        filter: &filter,
-        compare,
-        packet_max: 1 << 20,
-        longest: 16 << 20,
-        collations: &collations,
-        whole: false,
-        events: true,
-        computed: false,
-    };
+    let options = options_of(Style::Folded, compare, &filter, &collations);
     let ops = compile(&unit, &options).map_err(|error| error.to_string())?;
     let shown = shown(ops).into_iter().map(|(text, _)| text);
     Ok(shown.collect::<Vec<_>>().join("\n"))

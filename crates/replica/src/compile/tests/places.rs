@@ -16,19 +16,8 @@ fn named(names: [&str; 2], statement: Vec<Raw>) -> Vec<Raw> {
 }
 
 fn tried(unit: &Unit) -> Result<Vec<Op>, CompileError> {
-    let collations = Collations::default();
-    let filter = Filter::default();
-    let options = Options {
-        style: Style::Folded,
-        filter: &filter,
-        compare: Compare::Key,
-        packet_max: 1 << 20,
-        longest: 16 << 20,
-        collations: &collations,
-        whole: false,
-        events: true,
-        computed: false,
-    };
+    let (collations, filter) = (Collations::default(), Filter::default());
+    let options = options_of(Style::Folded, Compare::Key, &filter, &collations);
     compile(unit, &options)
 }
 

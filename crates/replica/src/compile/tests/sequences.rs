@@ -16,17 +16,7 @@ fn made(statements: Vec<Vec<Raw>>, falls: bool, filter: &Filter) -> Result<Vec<O
     let seq = TableName::new("d", "seq");
     unit.tables = Arc::new(tables().with_sequences([&seq]));
     let collations = Collations::default().that_falls_by_sequences(falls);
-    let options = Options {
-        style: Style::Folded,
-        filter,
-        compare: Compare::Key,
-        packet_max: 1 << 20,
-        longest: 16 << 20,
-        collations: &collations,
-        whole: false,
-        events: true,
-        computed: false,
-    };
+    let options = options_of(Style::Folded, Compare::Key, filter, &collations);
     compile(&unit, &options).map_err(|error| error.to_string())
 }
 

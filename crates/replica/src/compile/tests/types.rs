@@ -170,17 +170,7 @@ fn of_another_character_set() {
         info.columns[1].charset = charset.map(str::to_owned);
         let mut unit = unit(vec![statement]);
         unit.tables = Arc::new(Tables::of([(TableName::new("d", "plain"), info)]));
-        let options = Options {
-            style: Style::Folded,
-            filter: &filter,
-            compare: Compare::Changed,
-            packet_max: 1 << 20,
-            longest: 16 << 20,
-            collations: &collations,
-            whole: false,
-            events: true,
-            computed: false,
-        };
+        let options = options_of(Style::Folded, Compare::Changed, &filter, &collations);
         compile(&unit, &options).map_err(|error| error.to_string())
     };
     for plain in [true, false] {
