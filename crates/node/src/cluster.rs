@@ -853,7 +853,7 @@ impl ClusterState {
     }
 
     /// Who is asked when applying an event failed somewhere.
-    fn voters(&self) -> Vec<Uuid> {
+    pub(crate) fn voters(&self) -> Vec<Uuid> {
         let appliers = self.members.values().filter(|m| m.complete && !m.witness);
         appliers.map(|m| m.uuid).collect()
     }

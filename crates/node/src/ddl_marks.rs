@@ -219,7 +219,7 @@ struct Slot {
 }
 
 /// What the files of the database in `data_dir` are known by, until others are put there; 0: nothing.
-fn data_of(data_dir: &Path) -> u64 {
+pub(crate) fn data_of(data_dir: &Path) -> u64 {
     let Ok(found) = std::fs::metadata(data_dir.join(DATA_FILE)) else {
         return 0;
     };
@@ -468,7 +468,7 @@ impl Marks {
 }
 
 /// Whether the name leads to the open file; told without a descriptor.
-fn leads_to(path: &Path, file: &File) -> bool {
+pub(crate) fn leads_to(path: &Path, file: &File) -> bool {
     match (std::fs::metadata(path), file.metadata()) {
         (Ok(named), Ok(open)) => (named.dev(), named.ino()) == (open.dev(), open.ino()),
         _ => false,

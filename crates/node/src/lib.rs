@@ -19,6 +19,7 @@ mod donor;
 mod durabilities;
 mod durable;
 pub mod electors;
+pub mod failed;
 mod flow;
 pub mod forks;
 pub mod gone;

@@ -1,6 +1,7 @@
 //! The small files beside the log: what the database was doing when the node stopped.
 
 use dromon_node::ddl_marks::{self, SLOT};
+use dromon_node::failed;
 use dromon_node::lacking;
 use twox_hash::XxHash3_64;
 
@@ -81,6 +82,43 @@ pub const LACKING: Target = Target {
             file(&[&[1][..], &note].concat()),
             file(&[&[1][..], &note[1..]].concat()),
             file(&[0xff, 0xff, 0xff, 0xff, 0x0f]),
+        ]
+    },
+};
+
+/// A slot of `dromon.failed.log`, as it is and with the checksum put right.
+pub const FAILED: Target = Target {
+    name: "failed",
+    run: |data| {
+        let mut right = data.to_vec();
+        right.resize(failed::SLOT, 0);
+        put_right(&mut right);
+        for slot in [data, &right] {
+            if let Some(once) = failed::fuzzed(slot) {
+                assert_eq!(failed::fuzzed(&once), Some(once), "said differently");
+            }
+        }
+    },
+    seeds: || {
+        let slot = |count: u64, seqnos: &[i64]| {
+            let mut slot = vec![0; failed::SLOT];
+            slot[..8].copy_from_slice(b"dromfai1");
+            slot[8] = 3;
+            slot[24..40].fill(7);
+            slot[48..56].copy_from_slice(&count.to_le_bytes());
+            for (place, seqno) in slot[56..].chunks_exact_mut(8).zip(seqnos) {
+                place.copy_from_slice(&seqno.to_le_bytes());
+            }
+            put_right(&mut slot);
+            slot
+        };
+        vec![
+            Vec::new(),
+            slot(0, &[]),
+            slot(2, &[4, 9]),
+            slot(2, &[9, 4]),
+            slot(2, &[4, 4]),
+            slot(u64::MAX, &[1]),
         ]
     },
 };

@@ -47,6 +47,7 @@ pub const TARGETS: &[Target] = &[
     texts::RECOVERED,
     marks::DDL_MARKS,
     marks::LACKING,
+    marks::FAILED,
 ];
 
 /// What `again` makes of an input that it can read, it must make of that, too.

@@ -143,7 +143,7 @@ impl Node {
             Item::Synced => self.gates.wait_not_paused(seqno + 1, waiter),
             Item::View(v) if !v.primary => self.gates.wait_not_paused(seqno + 1, waiter),
             // What a vote is about counts: it may lie before a pause.
-            Item::VoteRequest { seqno } | Item::VoteLost { seqno } => {
+            Item::VoteRequest { seqno } | Item::VoteLost { seqno, .. } => {
                 self.gates.wait_not_held(*seqno, waiter, false)
             }
             _ => self.gates.wait_not_held(seqno, waiter, false),
@@ -158,7 +158,7 @@ impl Node {
                 Item::View(view) => view.primary.then_some(seqno),
                 Item::Donate { .. } => Some(seqno + 1),
                 Item::Synced => Some(depends_on + 1),
-                Item::VoteRequest { seqno } | Item::VoteLost { seqno } => Some(seqno + 1),
+                Item::VoteRequest { seqno } | Item::VoteLost { seqno, .. } => Some(seqno + 1),
                 Item::Shelve { .. } | Item::Connected(_) | Item::Final(_) | Item::Lost(_) => None,
             };
             let exit = waits.is_some_and(|before| self.wait_for_clients(applier, waiter, before));
@@ -310,9 +310,9 @@ impl Node {
                 }
                 None
             }
-            Item::VoteLost { seqno } => {
+            Item::VoteLost { seqno, alone } => {
                 if self.gates.wait_released(seqno, waiter, false, None).is_ok() {
-                    self.check_own_ballot(seqno);
+                    self.check_own_ballot(seqno, alone);
                 }
                 None
             }
@@ -567,7 +567,7 @@ impl Node {
             }
             self.propose_joined(own);
         } else if fresh || lacks_nothing {
-            self.applied_from(joined_at - 1, false);
+            self.applied_from(joined_at - 1, fresh);
             if !self.start_at(joined_at - 1) {
                 return self.left_unstarted();
             }
@@ -654,12 +654,15 @@ impl Node {
     /// This process applies what comes after `seqno`; `copied`: what it did
     /// before is gone.
     fn applied_from(&self, seqno: Seqno, copied: bool) {
-        let mut own = lock(&self.own_ballots);
-        // Of what comes again the new try counts.
-        own.failed.split_off(&(seqno + 1));
-        if copied || own.from.is_none() {
-            own.from = Some(seqno);
+        {
+            let mut own = lock(&self.own_ballots);
+            // Of what comes again the new try counts.
+            own.failed.split_off(&(seqno + 1));
+            if copied || own.from.is_none() {
+                own.from = Some(seqno);
+            }
         }
+        self.knows_failed(seqno, copied);
     }
 
     /// The database stands at `seqno`: what it has is dropped, the rest flows. False: this

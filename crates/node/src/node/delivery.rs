@@ -423,13 +423,14 @@ impl Node {
                 lock(&self.own_ballots).asked.remove(&seqno);
                 self.vote_decided.notify_all();
                 if is_failure(winner) {
+                    let alone = course.state.voters().len() < 2;
                     self.enqueue(QueueItem {
                         seqno: course.state.position().seqno,
                         ordered: false,
                         depends_on: seqno,
                         exclusive: false,
                         bytes: 0,
-                        value: Item::VoteLost { seqno },
+                        value: Item::VoteLost { seqno, alone },
                     });
                 }
             }

@@ -12,6 +12,7 @@ use super::local::KeyParts;
 use super::{Node, OwnBallots, Phase, Shared, lock};
 use crate::cluster::{ClusterView, Member};
 use crate::database::{Meta, Outcome};
+use crate::failed::FAILED_FILE;
 use crate::messages::{Control, Position, encode, kind};
 use crate::trx::{Kind, Stage, Trx};
 use crate::votes::{NOBODY, is_failure};
@@ -70,6 +71,13 @@ impl OwnBallots {
             self.given_up.pop_first();
         }
     }
+}
+
+fn not_noted(seqno: Seqno, e: &std::io::Error) -> String {
+    format!(
+        "that seqno {seqno} failed here could not be noted in {FAILED_FILE}: {e}. After a restart nobody could tell whether \
+         this database has it"
+    )
 }
 
 /// After so long it is said whom a vote waits for, and then as often as this.
@@ -273,6 +281,9 @@ impl Node {
         if alone {
             // Of a vote before a crash this node hears once more.
             self.own_failed(seqno, digest);
+            if let Err(e) = self.note_failed(seqno) {
+                self.warn(&not_noted(seqno, &e));
+            }
             if statement {
                 // Who comes back by the log is to know that it failed here, and why. Of rows others have more.
                 let _ = propose();
@@ -293,6 +304,11 @@ impl Node {
         if statement {
             self.ddl_ended(seqno, false);
         } else if !self.rows_failed(seqno) {
+            return Outcome::NodeFail;
+        }
+        // Before anybody counts its ballot: the next process hears of the outcome, too.
+        if let Err(e) = self.note_failed(seqno) {
+            self.inconsistent(&not_noted(seqno, &e));
             return Outcome::NodeFail;
         }
         self.own_failed(seqno, digest);
@@ -460,22 +476,66 @@ impl Node {
         }
     }
 
-    /// Most members failed at `seqno`. One that failed in another way has left
+    /// Most members failed at `seqno`, or the only one there was (`alone`). One that failed in another way has left
     /// by now; one that did not fail has data that they have not.
-    pub(super) fn check_own_ballot(&self, seqno: Seqno) {
-        let succeeded = {
+    pub(super) fn check_own_ballot(&self, seqno: Seqno, alone: bool) {
+        let (from, known) = {
             let own = lock(&self.own_ballots);
             let known = own.failed.contains_key(&seqno) || own.given_up.contains(&seqno);
-            own.from.is_some_and(|from| seqno > from) && !known
+            (own.from, known)
         };
-        // How a statement went before a crash nobody here knows: it may have failed like everywhere.
-        if succeeded && !self.came_again(seqno) {
-            self.leave_inconsistent(&format!(
-                "Vote 0 (success) on {} is inconsistent with group. Leaving cluster. It was applied here but failed \
-                 on most members",
-                self.at(seqno)
+        let at = self.at(seqno);
+        match from {
+            None => {}
+            Some(from) if seqno <= from => {
+                let succeeded = lock(&self.failed).has(seqno) == Some(false);
+                match succeeded && !known {
+                    true if alone => self.tell_others_lack(at),
+                    true => self.leave_inconsistent(&format!(
+                        "Vote on {at}: it has failed on the members that were there, after this node had left, and its data \
+                         has it. Leaving cluster: a full copy settles that, at the next start"
+                    )),
+                    false => {}
+                }
+            }
+            // How a statement went before a crash nobody here knows: it may have failed like everywhere.
+            Some(_) if known || self.came_again(seqno) => {
+                if let Err(e) = self.note_failed(seqno) {
+                    self.warn(&not_noted(seqno, &e));
+                }
+            }
+            Some(_) => self.leave_inconsistent(&format!(
+                "Vote 0 (success) on {at} is inconsistent with group. Leaving cluster. It was applied here but failed \
+                 on most members"
+            )),
+        }
+    }
+
+    /// One member failed at `at` and went on alone; nobody could tell it that this node has succeeded. What was
+    /// acknowledged here is not to be given up for that.
+    fn tell_others_lack(&self, at: Position) {
+        self.error(&format!(
+            "{at} has succeeded here, and failed on the only member that was there after this node had left: the two differ. \
+             Compare the tables (CHECKSUM TABLE; a statement (DDL) by their definitions). If they differ, have one of the two \
+             take a full copy: this one loses what it alone has, the other one what it alone has"
+        ));
+    }
+
+    /// The database stands at `seqno`: what is known to have failed before that; `anew`: it is another database.
+    pub(super) fn knows_failed(&self, seqno: Seqno, anew: bool) {
+        let at = self.at(seqno);
+        if let Err(e) = lock(&self.failed).stands(at, anew) {
+            self.warn(&format!(
+                "{FAILED_FILE} in {} cannot be written: {e}. It says what failed here and on the other members alike; until it \
+                 can be, a node that finds something to fail leaves the cluster",
+                self.settings().base_dir.display()
             ));
         }
+    }
+
+    /// Makes durable that something failed here at `seqno`.
+    fn note_failed(&self, seqno: Seqno) -> std::io::Result<()> {
+        lock(&self.failed).add(seqno)
     }
 
     /// Whether what the members decide comes to this node, now or when it is back. One that was evicted cannot

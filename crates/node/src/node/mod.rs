@@ -95,6 +95,7 @@ use crate::digests::Digests;
 use crate::durabilities::Durabilities;
 use crate::durable::Durable;
 use crate::electors::Weighing;
+use crate::failed::Failed;
 use crate::flow::Flow;
 use crate::forks::LogEnd;
 use crate::grastate::StateFile;
@@ -521,6 +522,8 @@ enum Item {
     /// Most members failed at `seqno`: who did not fail like them must leave.
     VoteLost {
         seqno: Seqno,
+        /// It decided alone: nobody else could say.
+        alone: bool,
     },
     /// What waited in files cannot be read again.
     Lost(String),
@@ -695,6 +698,8 @@ pub struct Node {
     votes: Mutex<BTreeMap<Seqno, u64>>,
     vote_decided: Condvar,
     own_ballots: Mutex<OwnBallots>,
+    /// What failed in earlier processes, too.
+    failed: Mutex<Failed>,
     catching_up: Mutex<Option<CatchingUp>>,
     checkpoints: Mutex<VecDeque<Mark>>,
     /// What is read from the log when it is applied.

@@ -17,6 +17,7 @@ use super::{Counters, Delivered, Engines, Node, Pending, Phase, Setup, Shared, l
 use crate::closed::ClosedTables;
 use crate::database::{Database, Level};
 use crate::ddl_marks::{MARKS_FILE, Mark, Marks, Progress};
+use crate::failed::{FAILED_FILE, Failed};
 use crate::flow::Flow;
 use crate::grastate::{GraState, STATE_FILE, StateFile, ViewState};
 use crate::lacking::{LACKING_FILE, Lacking, LackingFile};
@@ -163,6 +164,13 @@ impl Node {
                 settings.base_dir.display()
             ))
         })?;
+        let failed = Failed::open(&settings.base_dir, &setup.data_dir).map_err(|e| {
+            OpenError::State(format!(
+                "{FAILED_FILE} in {} cannot be read: {e}. It says what failed here and on the other members alike. Give the \
+                 server's user read and write access to it, or remove it; then start this node again",
+                settings.base_dir.display()
+            ))
+        })?;
         let (lacking_file, lacking) = LackingFile::open(&settings.base_dir).map_err(|e| {
             OpenError::State(format!(
                 "{LACKING_FILE} in {} cannot be read: {e}. It says what this database has of large transactions that \
@@ -255,6 +263,7 @@ impl Node {
             votes: Mutex::new(BTreeMap::new()),
             vote_decided: Condvar::new(),
             own_ballots: Mutex::default(),
+            failed: Mutex::new(failed),
             catching_up: Mutex::default(),
             checkpoints: Mutex::new(VecDeque::new()),
             left_in_log: Arc::default(),

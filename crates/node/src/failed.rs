@@ -1,0 +1,350 @@
+//! What an earlier process of this node could not apply, and the other members could not either.
+//!
+//! A process knows what failed in it. What came before it started is in the database, or not, and the database's
+//! position does not tell: it passes what failed as well. So where the members decide, behind that position, that
+//! something at or before it counts as failed, this file says which of the two it is here. Who has the rows then,
+//! or a statement's effect, was outvoted while it was away.
+//!
+//! ```text
+//!   dromon.failed.log   ┌──────────── slot 0, 4096 bytes ────────────┬────── slot 1 ──────┐
+//!                       │ number data history since count seqnos sum │ the same, one older │
+//!                       └────────────────────────────────────────────┴────────────────────┘
+//! ```
+//!
+//! What failed up to `since` nobody knows; behind it, what is not listed succeeded. A seqno is on the disk before
+//! the members hear of the failure, so whatever they decide, who failed alike is listed. Slots are written by turns:
+//! a torn one leaves the one before, and the ballot that belongs to it was never sent. The file keeps its size, so
+//! that a full disk does not matter to it. Without the file (removed, or of a build before it) nothing is known.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use dromon_writeset::{Seqno, Uuid};
+
+use crate::ddl_marks::{data_of, leads_to};
+use crate::messages::Position;
+
+/// The file's name (see [`crate::ddl_marks::MARKS_FILE`] for its end).
+pub const FAILED_FILE: &str = "dromon.failed.log";
+
+/// Bytes of one slot.
+pub const SLOT: usize = 4096;
+const HEAD: usize = 56;
+/// So many are kept.
+const KEPT: usize = (SLOT - HEAD - 8) / 8;
+const MAGIC: [u8; 8] = *b"dromfai1";
+
+/// What one slot says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Content {
+    number: u64,
+    /// The files of the database, as in the marks of statements.
+    data: u64,
+    history: Uuid,
+    since: Seqno,
+    failed: BTreeSet<Seqno>,
+}
+
+/// What failed lawfully in one data directory.
+#[derive(Debug)]
+pub struct Failed {
+    dir: PathBuf,
+    data_dir: PathBuf,
+    /// Nothing is known without it.
+    content: Option<Content>,
+    /// Of the slots in the file.
+    number: u64,
+    /// Kept open: it is wanted where no descriptor may be left.
+    file: Option<File>,
+}
+
+impl Failed {
+    /// Reads what an earlier process left in `dir` of the database in `data_dir`.
+    pub fn open(dir: &Path, data_dir: &Path) -> io::Result<Self> {
+        let mut bytes = Vec::new();
+        match File::open(dir.join(FAILED_FILE)) {
+            Ok(file) => {
+                file.take(2 * SLOT as u64).read_to_end(&mut bytes)?;
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+        let content = newest(&bytes);
+        Ok(Failed {
+            dir: dir.to_owned(),
+            data_dir: data_dir.to_owned(),
+            number: content.as_ref().map_or(0, |c| c.number),
+            content,
+            file: None,
+        })
+    }
+
+    /// The database stands at `position`: what lies behind comes, or comes again, and the new try counts. `anew`: it
+    /// is not the database that was here before.
+    pub fn stands(&mut self, position: Position, anew: bool) -> io::Result<()> {
+        let data = data_of(&self.data_dir);
+        let same = |c: &Content| {
+            let files = c.data == data || c.data == 0 || data == 0;
+            files && c.history == position.history
+        };
+        let kept = self.content.take().filter(|c| !anew && same(c));
+        let mut next = kept.clone().unwrap_or_else(|| Content {
+            data,
+            history: position.history,
+            since: position.seqno,
+            ..Content::default()
+        });
+        next.since = next.since.min(position.seqno);
+        next.failed.split_off(&(position.seqno + 1));
+        next.data = data;
+        // So that it is there when something fails.
+        self.file()?;
+        if kept.as_ref() == Some(&next) {
+            self.content = kept;
+            return Ok(());
+        }
+        self.store(next)
+    }
+
+    /// Makes durable that `seqno` failed here.
+    pub fn add(&mut self, seqno: Seqno) -> io::Result<()> {
+        // Before the database has a place nothing is applied.
+        let Some(mut next) = self.content.clone() else {
+            return Ok(());
+        };
+        if seqno <= next.since || !next.failed.insert(seqno) {
+            return Ok(());
+        }
+        while next.failed.len() > KEPT {
+            if let Some(first) = next.failed.pop_first() {
+                next.since = first;
+            }
+        }
+        self.store(next)
+    }
+
+    /// Whether `seqno` failed here; `None`: nobody knows.
+    pub fn has(&self, seqno: Seqno) -> Option<bool> {
+        let content = self.content.as_ref()?;
+        (seqno > content.since).then(|| content.failed.contains(&seqno))
+    }
+
+    fn store(&mut self, mut next: Content) -> io::Result<()> {
+        // What cannot be written is not to be judged by.
+        self.content = None;
+        next.number = self.number + 1;
+        let place = (next.number % 2) * SLOT as u64;
+        let slot = encode(&next);
+        let file = self.file()?;
+        file.write_all_at(&slot, place)?;
+        file.sync_data()?;
+        self.number = next.number;
+        self.content = Some(next);
+        Ok(())
+    }
+
+    /// The file at its name: a copy of the database may have replaced it.
+    fn file(&mut self) -> io::Result<&File> {
+        let path = self.dir.join(FAILED_FILE);
+        let kept = self.file.take().filter(|file| leads_to(&path, file));
+        let file = match kept.map_or_else(|| OpenOptions::new().write(true).open(&path), Ok) {
+            Ok(file) if file.metadata()?.len() == 2 * SLOT as u64 => file,
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {
+                let file = File::create(&path)?;
+                file.write_all_at(&[0; 2 * SLOT], 0)?;
+                file.sync_all()?;
+                File::open(&self.dir)?.sync_all()?;
+                file
+            }
+        };
+        Ok(self.file.insert(file))
+    }
+}
+
+/// `magic 8 | number 8 | data 8 | history 16 | since 8 | count 8 | seqnos 8 each, ascending | 0 … | xxh3 of all that 8`
+fn encode(content: &Content) -> [u8; SLOT] {
+    let mut slot = [0; SLOT];
+    slot[..8].copy_from_slice(&MAGIC);
+    slot[8..16].copy_from_slice(&content.number.to_le_bytes());
+    slot[16..24].copy_from_slice(&content.data.to_le_bytes());
+    slot[24..40].copy_from_slice(&content.history.0);
+    slot[40..48].copy_from_slice(&content.since.to_le_bytes());
+    slot[48..HEAD].copy_from_slice(&(content.failed.len() as u64).to_le_bytes());
+    let places = slot[HEAD..SLOT - 8].chunks_exact_mut(8);
+    for (place, seqno) in places.zip(&content.failed) {
+        place.copy_from_slice(&seqno.to_le_bytes());
+    }
+    let sum = twox_hash::XxHash3_64::oneshot(&slot[..SLOT - 8]);
+    slot[SLOT - 8..].copy_from_slice(&sum.to_le_bytes());
+    slot
+}
+
+fn decode(slot: &[u8]) -> Option<Content> {
+    let (body, sum) = slot.split_last_chunk::<8>()?;
+    let whole = slot.len() == SLOT && slot.starts_with(&MAGIC);
+    if !whole || twox_hash::XxHash3_64::oneshot(body) != u64::from_le_bytes(*sum) {
+        return None;
+    }
+    let word = |at: usize| {
+        let bytes = body.get(at..at + 8)?.first_chunk::<8>()?;
+        Some(u64::from_le_bytes(*bytes))
+    };
+    let since = word(40)?.cast_signed();
+    let count = usize::try_from(word(48)?).ok().filter(|n| *n <= KEPT)?;
+    let failed: Option<BTreeSet<Seqno>> = (0..count)
+        .map(|n| Some(word(HEAD + 8 * n)?.cast_signed()))
+        .collect();
+    let failed = failed.filter(|f| f.len() == count && f.iter().all(|seqno| *seqno > since))?;
+    Some(Content {
+        number: word(8)?,
+        data: word(16)?,
+        history: Uuid(*body.get(24..40)?.first_chunk()?),
+        since,
+        failed,
+    })
+}
+
+/// The newest slot that is whole.
+fn newest(bytes: &[u8]) -> Option<Content> {
+    let slots = bytes.chunks(SLOT).filter_map(decode);
+    slots.max_by_key(|content| content.number)
+}
+
+/// For fuzzing: what a slot says, encoded again.
+#[doc(hidden)]
+pub fn fuzzed(slot: &[u8]) -> Option<[u8; SLOT]> {
+    decode(slot).map(|content| encode(&content))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seqno: Seqno) -> Position {
+        Position {
+            history: Uuid([7; 16]),
+            seqno,
+        }
+    }
+
+    fn opened(dir: &Path) -> Failed {
+        Failed::open(dir, dir).expect("it is read")
+    }
+
+    #[test]
+    fn what_failed_is_known_to_the_next_process() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut failed = opened(dir.path());
+        assert_eq!(failed.has(5), None, "the database has no place yet");
+        failed.stands(at(10), true).expect("it is written");
+        failed.add(12).expect("it is written");
+        failed.add(14).expect("it is written");
+        let known = |f: &Failed| [10, 11, 12, 13, 14].map(|seqno| f.has(seqno));
+        let all = [None, Some(false), Some(true), Some(false), Some(true)];
+        assert_eq!(known(&failed), all);
+        let mut again = opened(dir.path());
+        again.stands(at(20), false).expect("it is written");
+        assert_eq!(known(&again), all);
+        // 13 and 14 come again.
+        again.stands(at(12), false).expect("it is written");
+        assert_eq!(opened(dir.path()).has(14), Some(false));
+        assert_eq!(opened(dir.path()).has(12), Some(true));
+    }
+
+    #[test]
+    fn of_another_database_nothing_is_known() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let data = dir.path().join("ibdata1");
+        std::fs::write(&data, b"").expect("room");
+        let fill = || {
+            let mut failed = opened(dir.path());
+            failed.stands(at(10), true).expect("it is written");
+            failed.add(12).expect("it is written");
+            opened(dir.path())
+        };
+        let mut same = fill();
+        same.stands(at(15), false).expect("it is written");
+        assert_eq!((same.has(12), same.has(13)), (Some(true), Some(false)));
+        let mut copied = fill();
+        copied.stands(at(15), true).expect("it is written");
+        let mut strange = fill();
+        let history = Uuid([8; 16]);
+        let elsewhere = Position { history, ..at(15) };
+        strange.stands(elsewhere, false).expect("it is written");
+        let mut exchanged = fill();
+        std::fs::write(dir.path().join("copy"), b"").expect("room");
+        std::fs::rename(dir.path().join("copy"), &data).expect("it is renamed");
+        exchanged.stands(at(15), false).expect("it is written");
+        for other in [copied, strange, exchanged] {
+            let known = [12, 13, 15, 16].map(|seqno| other.has(seqno));
+            assert_eq!(known, [None, None, None, Some(false)]);
+        }
+    }
+
+    #[test]
+    fn a_database_that_was_put_back_says_nothing_of_what_it_lacks() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut failed = opened(dir.path());
+        failed.stands(at(10), true).expect("it is written");
+        failed.add(12).expect("it is written");
+        failed.stands(at(5), false).expect("it is written");
+        assert_eq!(
+            [5, 6, 12].map(|s| failed.has(s)),
+            [None, Some(false), Some(false)]
+        );
+    }
+
+    #[test]
+    fn of_very_many_the_oldest_are_not_known_any_more() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut failed = opened(dir.path());
+        failed.stands(at(0), true).expect("it is written");
+        let last = KEPT as Seqno + 3;
+        for seqno in 1..=last {
+            failed.add(seqno).expect("it is written");
+        }
+        let again = opened(dir.path());
+        let known = [1, 3, 4, last, last + 1].map(|seqno| again.has(seqno));
+        assert_eq!(known, [None, None, Some(true), Some(true), Some(false)]);
+    }
+
+    #[test]
+    fn a_torn_slot_leaves_the_one_before() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut failed = opened(dir.path());
+        failed.stands(at(10), true).expect("it is written");
+        failed.add(12).expect("it is written");
+        failed.add(13).expect("it is written");
+        let path = dir.path().join(FAILED_FILE);
+        let whole = std::fs::read(&path).expect("it is there");
+        let place = (failed.number % 2) as usize * SLOT;
+        for torn in [place, place + 60, place + SLOT - 1] {
+            let mut bytes = whole.clone();
+            bytes[torn] ^= 1;
+            std::fs::write(&path, &bytes).expect("room");
+            let left = opened(dir.path());
+            assert_eq!((left.has(12), left.has(13)), (Some(true), Some(false)));
+        }
+        std::fs::write(&path, &whole[..SLOT + 7]).expect("room");
+        let mut short = opened(dir.path());
+        short.stands(at(20), false).expect("it is written");
+        short.add(21).expect("it is written");
+        assert_eq!(opened(dir.path()).has(21), Some(true));
+    }
+
+    #[test]
+    fn where_it_cannot_be_written_nothing_is_known() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut failed = opened(dir.path());
+        failed.stands(at(10), true).expect("it is written");
+        let path = dir.path().join(FAILED_FILE);
+        std::fs::remove_file(&path).expect("it is there");
+        std::fs::create_dir(&path).expect("room");
+        assert!(failed.add(12).is_err());
+        assert_eq!((failed.has(12), failed.has(13)), (None, None));
+    }
+}

@@ -1,0 +1,181 @@
+//! What the members decide while one that has the rows is away.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dromon_node::failed::FAILED_FILE;
+use dromon_node::{Phase, Position};
+
+use crate::partition::QUICK;
+use crate::toy::holds::Point;
+use crate::toy::{Db, Ddl, Disk, row};
+use crate::votes::left_inconsistent;
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// n3 has committed row 2, which fails on the other two: these have yet to come to it.
+fn two_are_about_to_fail(world: &World) -> [Arc<Db>; 3] {
+    let [a, b, odd] = [1, 2, 3].map(|n| world.db(n));
+    for other in [&a, &b] {
+        other.fail_at(row(2), "Error_code: 1062;\0");
+        other.holds.close(Point::ApplyStart);
+    }
+    assert!(odd.set(row(2), 1).is_committed());
+    for other in [&a, &b] {
+        world.until("it is at it", || {
+            other.holds.waiting(Point::ApplyStart) == 1
+        });
+    }
+    [a, b, odd]
+}
+
+/// They come to it, and decide. Where that lies.
+fn they_fail(world: &World, at: Position, others: [&Arc<Db>; 2]) {
+    for other in others {
+        other.holds.open(Point::ApplyStart);
+    }
+    let decided = format!("Vote on seqno {} decided", at.seqno);
+    world.until("it is decided", || {
+        others
+            .iter()
+            .all(|other| world.report.times(&other.name, &decided) > 0)
+    });
+    world.until("they go on", || {
+        others
+            .iter()
+            .all(|other| other.node().last_committed().seqno >= at.seqno)
+    });
+}
+
+/// Its next process takes a copy.
+fn copies(world: &World, n: usize) {
+    let again = world.open(n, Disk::empty(), Position::UNDEFINED);
+    again.connect(&World::url(), false).expect("two are there");
+    world.synced(&again);
+    world.settle();
+    assert_eq!(again.read(row(2)), 0, "as on the others");
+}
+
+#[test]
+fn who_has_left_before_its_rows_were_voted_down_learns_of_it() {
+    run(3, "", LIMIT, |world| {
+        let [a, b, odd] = two_are_about_to_fail(world);
+        let at = odd.position();
+        odd.disconnect();
+        they_fail(world, at, [&a, &b]);
+        for n in 10..15 {
+            assert!(a.set(row(n), 1).is_committed());
+        }
+        let again = world.open(3, odd.disk(), odd.position());
+        again.connect(&World::url(), false).expect("two are there");
+        left_inconsistent(world, &again);
+        assert!(world.report.said("after this node had left"));
+        again.disconnect();
+        copies(world, 3);
+    });
+}
+
+/// Killed, and all of them a moment later: whoever failed like the others goes on, and hears of it once more.
+#[test]
+fn so_does_one_that_was_killed_and_nobody_else_is_put_out_by_it() {
+    run(3, QUICK, LIMIT, |world| {
+        let [a, b, odd] = two_are_about_to_fail(world);
+        let at = odd.position();
+        world.crash(3);
+        they_fail(world, at, [&a, &b]);
+        assert!(a.position().seqno >= at.seqno && b.position().seqno >= at.seqno);
+        let decided = format!("Vote on seqno {} decided", at.seqno);
+        let heard: Vec<usize> = (1..=3)
+            .map(|n| world.report.times(&format!("n{n}"), &decided))
+            .collect();
+        world.crash(1);
+        world.crash(2);
+        let all = [1, 2, 3].map(|n| world.open_again(n));
+        std::thread::scope(|scope| {
+            for db in &all {
+                scope.spawn(|| db.connect(&World::url(), false).expect("all are there"));
+            }
+        });
+        let [a, b, odd] = &all;
+        left_inconsistent(world, odd);
+        for other in [a, b] {
+            world.synced(other);
+            world.until("it has heard of the vote once more", || {
+                world.report.times(&other.name, &decided) > heard[other.n - 1]
+            });
+        }
+        world.until("two are left", || a.size() == 2);
+        assert!(a.set(row(3), 1).is_committed());
+        odd.disconnect();
+        copies(world, 3);
+        for other in [a, b] {
+            assert_eq!(other.node().phase(), Phase::Joined);
+        }
+    });
+}
+
+/// Without the file nobody knows who failed: nobody is put out then.
+#[test]
+fn without_its_notes_a_node_is_not_put_out() {
+    run(3, QUICK, LIMIT, |world| {
+        let [a, b, odd] = two_are_about_to_fail(world);
+        let at = odd.position();
+        odd.disconnect();
+        they_fail(world, at, [&a, &b]);
+        let decided = format!("Vote on seqno {} decided", at.seqno);
+        let heard = world.report.times(&b.name, &decided);
+        world.crash(2);
+        std::fs::remove_file(world.data_dir(2).join(FAILED_FILE)).expect("it is there");
+        world.until("it is dropped", || a.size() == 1);
+        let again = world.open_again(2);
+        again.connect(&World::url(), false).expect("n1 is there");
+        world.synced(&again);
+        world.until("it has heard of the vote once more", || {
+            world.report.times(&again.name, &decided) > heard
+        });
+        assert!(again.set(row(3), 1).is_committed());
+        world.settle();
+    });
+}
+
+/// The only one that is left fails a statement that was acknowledged elsewhere: whoever comes back with it keeps it,
+/// and people are told.
+#[test]
+fn what_one_alone_has_failed_is_not_taken_from_who_has_it() {
+    run(2, "", LIMIT, |world| {
+        let [other, odd] = [1, 2].map(|n| world.db(n));
+        other.holds.close(Point::ApplyStart);
+        assert!(
+            odd.ddl(&Ddl::Fail {
+                table: 0,
+                nodes: 1 << 1,
+                text: "Error_code: 1030;\0".into(),
+            })
+            .is_committed()
+        );
+        world.until("it is at it", || {
+            other.holds.waiting(Point::ApplyStart) == 1
+        });
+        let at = odd.position();
+        odd.disconnect();
+        world.until("it is gone", || {
+            !other.stat("incoming_addresses").contains("10.0.0.2:")
+        });
+        other.holds.open(Point::ApplyStart);
+        let decided = format!("Vote on seqno {} decided", at.seqno);
+        world.until("it is decided", || {
+            world.report.times(&other.name, &decided) > 0
+        });
+        let again = world.open(2, odd.disk(), odd.position());
+        again.connect(&World::url(), false).expect("n1 is there");
+        world.synced(&again);
+        world.until("people are told", || {
+            world
+                .report
+                .said("has succeeded here, and failed on the only member")
+        });
+        assert!(again.set(row(3), 1).is_committed());
+        assert_eq!(again.node().phase(), Phase::Joined);
+    });
+}
