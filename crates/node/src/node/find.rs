@@ -11,7 +11,9 @@ use super::connect::Found;
 use super::connect_error::{still_looking, what_next};
 use super::duties::Timings;
 use super::halves::OwnHalf;
-use super::search::{LOOKING, Unanswered, may_be_missed, other_history, own_address_leads};
+use super::search::{
+    ALONE, LOOKING, Unanswered, may_be_missed, names_itself_alone, other_history, own_address_leads,
+};
 use super::service::from_parts;
 use super::{ConnectError, Node, Phase};
 use crate::chain::Compared;
@@ -140,7 +142,14 @@ impl Node {
         resume: bool,
         known: &[String],
     ) -> Result<Found, ConnectError> {
-        let known = self.nodes_to_ask(address, settings, known)?;
+        let known = match self.nodes_to_ask(address, settings, known) {
+            // Of one node there is nobody to wait for.
+            Err(e @ ConnectError::OnlyItself { .. }) if resume => {
+                let own = self.log_with_others(position, settings, ALONE)?;
+                return own.ok_or(e);
+            }
+            known => known?,
+        };
         let search = Search {
             name,
             settings,
@@ -321,6 +330,9 @@ impl Node {
             return Ok(Weighed::Not(other_history(theirs, position)));
         }
         if (search.log).is_some_and(|log| log.last.incarnation() != incarnation(term)) {
+            if let Some(why) = self.would_give_up_a_later_one(search, addr, term, theirs)? {
+                return Ok(Weighed::Never(ConnectError::Refused(why)));
+            }
             match self.own_half(search.name, search.settings, position, addr, term, theirs)? {
                 OwnHalf::Gone => {}
                 OwnHalf::Primary(other, words) => {
@@ -453,6 +465,36 @@ impl Node {
                 left_last: self.left_last(),
             },
         }
+    }
+
+    /// Why this node does not join the one at `addr`, which leads in `term`: it was forced on alone later than that one's
+    /// incarnation began, and crashed. What was acknowledged here since then only people give up.
+    fn would_give_up_a_later_one(
+        &self,
+        search: &Search<'_>,
+        addr: &str,
+        term: u64,
+        theirs: Option<Uuid>,
+    ) -> Result<Option<String>, ConnectError> {
+        let position = search.position;
+        let same = theirs == Some(position.history) && self.is_of_the_last_one(position);
+        if !same || self.stopped_in_order().is_some() {
+            return Ok(None);
+        }
+        let log = self.look_into_log(search.settings)?;
+        let later = log
+            .filter(names_itself_alone)
+            .map(|log| log.end.last.incarnation());
+        Ok(later.filter(|own| *own > incarnation(term)).map(|own| {
+            format!(
+                "{addr} leads incarnation {} of this node's data, and this node has gone on alone as a later one ({own}): it was \
+                 forced to, and then crashed. To join means a full copy in place of the data, and what was acknowledged here \
+                 since then would be lost. Nothing was changed. To give that up, set safe_to_bootstrap: 0 in grastate.dat and \
+                 start this node again. To keep it and give up what the other one has acknowledged, stop all nodes of that \
+                 other one, start this one first, then those, one after the other",
+                incarnation(term)
+            )
+        }))
     }
 
     /// Whether this node was the last one that was stopped, and has data to found a cluster with.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dromon_order::{RaftId, Start, incarnation};
 use dromon_writeset::{Seqno, Uuid};
 
+use super::alone::Reached;
 use super::connect::Found;
 use super::halves::Parted;
 use super::listed::others_listed;
@@ -51,6 +52,11 @@ pub(super) fn has_others(log: &LogSummary) -> bool {
 /// Whether this log is a majority by itself.
 pub(super) fn votes_alone(log: &LogSummary) -> bool {
     log.is_voter() && !has_other_voters(log)
+}
+
+/// Whether this log names nobody but its own node, which votes.
+pub(super) fn names_itself_alone(log: &LogSummary) -> bool {
+    votes_alone(log) && log.members.contains_key(&log.id) && !has_others(log)
 }
 
 /// Whether a log whose last entry is of `term` goes on in a later incarnation than
@@ -296,14 +302,16 @@ impl Node {
 
     /// The own log, if it names others too and leads on from the database's
     /// position: after an outage the logs of a majority make a primary
-    /// component again, whichever nodes come first.
+    /// component again, whichever nodes come first. So does one that names nobody else, if its node was the last one.
     pub(super) fn log_with_others(
         &self,
         position: Position,
         settings: &Settings,
         looked: Duration,
     ) -> Result<Option<Found>, ConnectError> {
-        let found = self.resumable_as_is(position, settings, may_be_missed)?;
+        let last_one = self.is_of_the_last_one(position);
+        let fits = |log: &LogSummary| may_be_missed(log) || last_one && names_itself_alone(log);
+        let found = self.resumable_as_is(position, settings, fits)?;
         if let Some(found) = &found {
             let log = self.look_into_log(settings)?;
             let log = log.filter(votes_alone);
@@ -314,21 +322,32 @@ impl Node {
             }
             let others = self.others_named(settings)?.join(", ");
             self.note(&format!(
-                "no primary component answers; this node's own log (checkpoint at {}, {}) {}: {others}",
+                "no primary component answers; this node's own log (checkpoint at {}, {}) {}{others}",
                 found.state.position(),
                 data_at(position, found.need),
                 match alone {
-                    true => "is the only one that votes, so it is a majority and goes on. Members without a vote",
-                    false => "waits for a majority with",
+                    true if others.is_empty() => "names nobody else, as this node was the last one: it goes on with that",
+                    true => "is the only one that votes, so it is a majority and goes on. Members without a vote: ",
+                    false => "waits for a majority with: ",
                 },
             ));
         }
         Ok(found)
     }
 
+    /// Whether the data at `position` is that of the last node of a cluster, and its state file says so, which a tool
+    /// that makes a clone removes, and an operator who gives this one up sets to 0. A running server that is told to
+    /// look for others looks for others.
+    pub(super) fn is_of_the_last_one(&self, position: Position) -> bool {
+        let saved = self.saved();
+        let same = position.is_defined() && saved.uuid == position.history;
+        same && saved.safe_to_bootstrap && !self.is_witness() && !self.was_up.load(Relaxed)
+    }
+
     /// Whether the members that `log`, which alone votes, names may have gone on without
     /// it, as an operator forced one to: nothing else would keep it from doing so too. The log need not name
-    /// those any more, so who is listed and of the same `history` counts likewise.
+    /// those any more, so who is listed and of the same `history` counts likewise. Where it names nobody, one of these that
+    /// has as much is a clone; of two that were forced apart people choose one.
     fn is_left_behind(
         &self,
         log: &LogSummary,
@@ -349,12 +368,22 @@ impl Node {
         let mut probed = self.probe(&cluster, asked);
         let is_member = |id: RaftId| id != NO_MEMBER;
         let mut reached = std::mem::take(&mut probed.reached);
+        let named = others().count();
+        let all = match named {
+            0 => reached.len() == listed.len(),
+            _ => reached.iter().filter(|r| is_member(r.id)).count() == named,
+        };
         reached.retain(|r| is_member(r.id) || r.history == history);
-        let all = reached.iter().filter(|r| is_member(r.id)).count() == others().count();
         let mut terms = reached.iter().map(|r| r.last.term);
+        let parted_from = |r: &Reached| {
+            let as_much = (r.last.term, r.last.index) >= (log.last.term, log.last.index);
+            let other = incarnation(r.last.term) != log.end.last.incarnation();
+            r.last.index > 0 && (as_much || other)
+        };
         reached.iter().any(|r| r.primary)
             || probed.going.is_some()
             || terms.any(|term| is_later(term, log))
+            || named == 0 && reached.iter().any(parted_from)
             || !all && looked < patience
     }
 
