@@ -140,9 +140,18 @@ fn both_say_so_until_one_is_given_up() {
         for n in ["n1", "n2", "n3"] {
             assert_eq!(world.report.times(n, TWO), 1, "{n}");
         }
-        // The forced one is given up.
+        // The forced one is given up, by an operator: it would lose what it has acknowledged.
         world.crash(1);
-        let again = world.open_again(1);
+        let refused = world.open_again(1);
+        let why = refused
+            .connect(&World::url(), false)
+            .expect_err("not asked");
+        assert!(
+            why.to_string().contains("set safe_to_bootstrap: 0"),
+            "{why}"
+        );
+        world.edit_state_file(1, "safe_to_bootstrap", "0");
+        let again = world.open(1, refused.disk(), refused.position());
         again.connect(&World::url(), false).expect("two are there");
         world.synced(&again);
         assert_eq!(again.read(row(12)), 7, "the others' data");

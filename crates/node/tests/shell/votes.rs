@@ -134,14 +134,17 @@ fn a_statement_that_fails_everywhere_is_no_problem() {
     });
 }
 
-/// A statement that fails on all three, n3 still at work on it; all have lost touch with each other.
+/// A statement that fails on all three, n3 still at work on it; all have lost touch with each other before two could
+/// decide.
 fn cut_amid_a_vote(world: &World, killed: bool) {
     for n in [2, 3] {
         world.joins_with(n, 1);
     }
     world.voters(3);
     let [a, b, c] = [1, 2, 3].map(|n| world.db(n));
-    c.holds.close(Point::ApplyStart);
+    for db in [&b, &c] {
+        db.holds.close(Point::ApplyStart);
+    }
     let fail = Ddl::Fail {
         table: 0,
         nodes: !0,
@@ -151,11 +154,12 @@ fn cut_amid_a_vote(world: &World, killed: bool) {
         let a = a.clone();
         std::thread::spawn(move || a.ddl(&fail))
     };
-    world.until("two have said that it failed", || {
-        let said = |name: &str| world.report.said(&format!("Member {name} initiates vote"));
-        said("n1") && said("n2")
+    let said = |name: &str| world.report.said(&format!("Member {name} initiates vote"));
+    world.until("one has said that it failed", || said("n1"));
+    world.until("two are at it", || {
+        let at_it = |db: &Arc<Db>| db.holds.waiting(Point::ApplyStart) == 1;
+        at_it(&b) && at_it(&c)
     });
-    world.until("n3 is at it", || c.holds.waiting(Point::ApplyStart) == 1);
     let alone = |n| [World::addr(n)];
     world.net.cut(&alone(1), &[World::addr(2), World::addr(3)]);
     world.net.cut(&alone(2), &alone(3));
@@ -163,11 +167,11 @@ fn cut_amid_a_vote(world: &World, killed: bool) {
     world.until("all have lost the others", || {
         lost(&a) && lost(&b) && lost(&c)
     });
+    b.holds.open(Point::ApplyStart);
+    world.until("it failed there, too", || said("n2"));
     if killed {
         c.holds.open(Point::ApplyStart);
-        world.until("it failed there, too", || {
-            world.report.said("Member n3 initiates vote")
-        });
+        world.until("it failed there, too", || said("n3"));
         world.crash(3);
     }
     // Two of them know no more than before. Who waits does so for a majority: no member is at fault.
