@@ -1,0 +1,256 @@
+//! What is needed, who is known, who is forgotten.
+
+use super::*;
+
+/// Both clocks show this.
+fn at(secs: u64) -> Now {
+    Now {
+        unix: secs,
+        up: secs,
+    }
+}
+
+#[test]
+fn what_is_needed() {
+    let mut r = Registry::new(60);
+    assert_eq!(r.needed(0), None);
+    r.begins(3, "db3", 3306, 1, 5, at(1000));
+    r.begins(4, "db4", 3306, 2, 9, at(1000));
+    assert_eq!(r.needed(0), Some((5, 3)));
+    // Sent, but not for long.
+    r.enters(3, 1, 6, at(1010));
+    r.enters(3, 1, 7, at(1020));
+    r.tick(at(1069), None);
+    assert_eq!(r.needed(0), Some((5, 3)));
+    r.tick(at(1070), None);
+    assert_eq!(r.needed(0), Some((6, 3)));
+    // Away: nothing moves.
+    r.ends(3, 1, at(1075));
+    r.tick(at(5000), None);
+    assert_eq!(r.needed(0), Some((6, 3)));
+    // Back: it says what it received, and may lose that again. It was sent the 7th file 55 s before
+    // it went.
+    r.begins(3, "db3", 3306, 7, 8, at(6000));
+    assert_eq!(r.needed(0), Some((6, 3)));
+    r.tick(at(6004), None);
+    assert_eq!(r.needed(0), Some((6, 3)));
+    r.tick(at(6005), None);
+    assert_eq!(r.needed(0), Some((7, 3)));
+    // A break of the connection is no reason either.
+    r.begins(3, "db3", 3306, 8, 8, at(6030));
+    r.tick(at(6059), None);
+    assert_eq!(r.needed(0), Some((7, 3)));
+    r.tick(at(6060), None);
+    assert_eq!(r.needed(0), Some((8, 3)));
+    // It has lost what it was sent.
+    r.begins(3, "db3", 3306, 9, 5, at(6100));
+    assert_eq!(r.needed(0), Some((5, 3)));
+    r.enters(3, 9, 6, at(6100));
+    r.enters(3, 9, 7, at(6101));
+    r.enters(3, 9, 8, at(6102));
+    r.begins(3, "db3", 3306, 7, 7, at(6103));
+    r.tick(at(6200), None);
+    assert_eq!(r.needed(0), Some((7, 3)), "the 8th is to be sent again");
+    // What its former connection still says does not count.
+    assert!(!r.is_current(3, 1) && r.is_current(3, 7));
+    r.enters(3, 1, 99, at(6201));
+    r.ends(3, 1, at(6202));
+    r.tick(at(9999), None);
+    assert_eq!(r.needed(0), Some((7, 3)));
+    assert_eq!(r.hosts().len(), 2);
+    // Forgotten only if away, and only if told.
+    r.ends(4, 2, at(7000));
+    assert!(r.tick(at(1 << 40), None).is_empty());
+    assert_eq!(r.tick(at(7101), Some(100)), [4]);
+    assert_eq!(r.known().len(), 1);
+}
+
+/// The clock was ahead when the relay started, and was set right.
+#[test]
+fn a_clock_that_goes_back_holds_nothing() {
+    let mut r = Registry::new(60);
+    let at = |unix, up| Now { unix, up };
+    r.started(at(2_200_000_000, 0));
+    r.begins(3, "db3", 3306, 1, 5, at(2_200_000_000, 10));
+    r.enters(3, 1, 6, at(2_200_000_001, 11));
+    r.ends(3, 1, at(1_800_000_000, 20));
+    assert_eq!(r.known()[&3].last_seen, 1_800_000_000);
+    // It was away for 10 s.
+    r.begins(3, "db3", 3306, 2, 6, at(1_800_000_010, 30));
+    r.enters(3, 2, 7, at(1_800_000_011, 31));
+    r.tick(at(1_800_000_060, 80), None);
+    assert_eq!(r.needed(0), Some((5, 3)));
+    r.tick(at(1_800_000_061, 81), None);
+    assert_eq!(r.needed(0), Some((6, 3)));
+    r.tick(at(1_800_000_071, 91), None);
+    assert_eq!(r.needed(0), Some((7, 3)));
+}
+
+/// For one tick it is ahead.
+#[test]
+fn a_clock_that_jumps_forgets_nobody() {
+    let mut r = Registry::new(60);
+    let at = |unix, up| Now { unix, up };
+    r.started(at(1_800_000_000, 0));
+    r.begins(3, "db3", 3306, 1, 5, at(1_800_000_001, 1));
+    r.begins(4, "db4", 3306, 2, 8, at(1_800_000_001, 1));
+    r.enters(4, 2, 9, at(1_800_000_002, 2));
+    r.ends(3, 1, at(1_800_000_003, 3));
+    assert!(r.tick(at(2_200_000_000, 4), Some(1000)).is_empty());
+    assert_eq!(r.known()[&4].needs, 8, "sent two seconds ago");
+    assert!(r.tick(at(1_800_001_003, 1003), Some(1000)).is_empty());
+    assert_eq!(r.tick(at(1_800_001_004, 1004), Some(1000)), [3]);
+}
+
+/// Beyond keep_size_hard also what a replica needs goes.
+#[test]
+fn what_is_gone_is_not_needed() {
+    let mut r = Registry::new(60);
+    r.begins(3, "db3", 3306, 1, 5, at(1000));
+    r.begins(4, "db4", 3306, 2, 25, at(1000));
+    r.ends(3, 1, at(1001));
+    assert_eq!(r.needed(5), Some((5, 3)));
+    assert_eq!(r.needed(6), Some((25, 4)), "nothing would help the other");
+    assert_eq!(r.cut_off(6).map(|(id, _)| id).collect::<Vec<_>>(), [3]);
+    assert_eq!(r.cut_off(5).count(), 0);
+    // It was given a new copy of the data.
+    r.begins(3, "db3", 3306, 3, 22, at(2000));
+    assert_eq!((r.needed(20), r.cut_off(20).count()), (Some((22, 3)), 0));
+    // One that was sent what is left can go on with that, wherever it stood before.
+    r.enters(3, 3, 23, at(2001));
+    r.ends(3, 3, at(2002));
+    assert_eq!(r.needed(23), Some((23, 3)));
+    assert_eq!(r.needed(24), Some((25, 4)));
+}
+
+#[test]
+fn who_is_here_is_not_forgotten_after_a_restart() {
+    let mut r = Registry::new(60);
+    r.started(at(1000));
+    r.begins(3, "db3", 3306, 1, 5, at(1000));
+    assert!(r.take_changed());
+    let mut text = r.text();
+    for now in (1001..100_000).step_by(100) {
+        r.tick(at(now), Some(7000));
+        if r.take_changed() {
+            text = r.text();
+        }
+    }
+    // The relay is killed, and comes back much later.
+    let mut again = Registry::parse(&text, 60).expect("as written");
+    assert!(
+        again.known()[&3].last_seen > 96_000,
+        "at most an hour old: {text}"
+    );
+    again.started(at(200_000));
+    assert!(again.tick(at(207_000), Some(7000)).is_empty());
+    assert_eq!(again.tick(at(207_001), Some(7000)), [3]);
+}
+
+fn name(name: &str) -> Called {
+    Called::Name(name.into())
+}
+
+#[test]
+fn a_name_that_looks_like_a_server_id() {
+    let mut r = Registry::new(60);
+    r.begins(10, "db10", 3306, 1, 5, at(1000));
+    r.begins(11, "10", 3306, 2, 5, at(1000));
+    r.ends(10, 1, at(1001));
+    r.ends(11, 2, at(1001));
+    let mut both = r.clone();
+    let id = |forgotten: Result<(u32, Known), Unforgettable>| forgotten.map(|f| f.0);
+    assert_eq!(id(r.forget(&name("10"), "me", at(1002))), Ok(11));
+    assert_eq!(id(r.forget(&name("10"), "me", at(1002))), Ok(10), "no host");
+    assert_eq!(id(both.forget(&Called::Id(10), "me", at(1002))), Ok(10));
+    let none = both.forget(&Called::Id(10), "me", at(1002));
+    assert_eq!(none, Err(Unforgettable::Unknown), "a number is no host");
+}
+
+/// After the relay's start all are away until they come back.
+#[test]
+fn not_forgotten_before_it_could_come_back() {
+    let mut r = Registry::new(60);
+    r.begins(3, "db3", 3306, 1, 5, at(900));
+    r.begins(4, "db4", 3306, 2, 5, at(900));
+    let mut r = Registry::parse(&r.text(), 60).expect("as written");
+    r.started(at(1000));
+    r.begins(4, "db4", 3306, 1, 5, at(1010));
+    r.ends(4, 1, at(1020));
+    for (now, left) in [(1000, 120), (1119, 1)] {
+        let soon = r
+            .forget(&Called::Id(3), "me", at(now))
+            .expect_err("too soon");
+        assert!(
+            matches!(soon, Unforgettable::TooSoon(3, _, secs) if secs == left),
+            "{soon:?}"
+        );
+    }
+    assert!(r.known().contains_key(&3));
+    // This one was here, and went.
+    r.forget(&Called::Id(4), "me", at(1021))
+        .expect("it is away");
+    r.forget(&Called::Id(3), "me", at(1120))
+        .expect("it is away");
+}
+
+#[test]
+fn forgotten_as_told() {
+    let mut r = Registry::new(60);
+    r.begins(3, "db", 3306, 1, 5, at(1000));
+    r.begins(4, "db", 3306, 2, 9, at(1000));
+    r.begins(5, "other", 3306, 3, 7, at(1000));
+    assert!(r.take_changed());
+    let here = r
+        .forget(&Called::Id(3), "me", at(1001))
+        .expect_err("it is here");
+    assert!(matches!(here, Unforgettable::Here(3, _)), "{here:?}");
+    r.ends(3, 1, at(1002));
+    r.ends(5, 3, at(1002));
+    let several = r.forget(&name("db"), "me", at(1003));
+    assert_eq!(several, Err(Unforgettable::Several(vec![3, 4])));
+    let unknown = r.forget(&Called::Id(6), "me", at(1003));
+    assert_eq!(unknown, Err(Unforgettable::Unknown));
+    assert_eq!(r.known().len(), 3, "none was");
+    r.set_held(Some((2, 3)));
+    r.take_changed();
+    let (id, known) = r.forget(&name("3"), "me", at(1004)).expect("it is away");
+    assert_eq!((id, known.needs, r.held()), (3, 5, None));
+    assert_eq!(r.needed(0), Some((7, 5)));
+    assert!(r.take_changed(), "it is written down");
+    r.forget(&name("other"), "you", at(1005))
+        .expect("one of this name");
+    let by = |f: &Forgotten| (f.server_id, f.needed, f.at, f.by.clone());
+    let all: Vec<_> = r.forgotten().map(by).collect();
+    assert_eq!(all, [(3, 5, 1004, "me".into()), (5, 7, 1005, "you".into())]);
+    // It is no longer in the text, and known from where it begins if it comes back.
+    assert_eq!(r.text().lines().count(), 1);
+    r.begins(3, "db", 3306, 9, 8, at(2000));
+    assert_eq!(r.needed(0), Some((8, 3)));
+    for n in 0..100 {
+        r.begins(1000 + n, "", 0, 5, 9, at(2000));
+        r.ends(1000 + n, 5, at(2000));
+        r.forget(&Called::Id(1000 + n), "me", at(2001))
+            .expect("it is away");
+    }
+    assert_eq!(r.forgotten().count(), FORGOTTEN_MAX);
+}
+
+#[test]
+fn kept_as_text() {
+    let mut r = Registry::new(60);
+    r.begins(3, "db 3\n", 3306, 1, 5, at(1000));
+    r.begins(4, "", 0, 2, 9, at(1000));
+    assert!(r.take_changed() && !r.take_changed());
+    let text = r.text();
+    let again = Registry::parse(&text, 60).expect("as written");
+    assert_eq!(again.text(), text);
+    assert_eq!(again.needed(0), r.needed(0));
+    assert!(
+        again.hosts().is_empty(),
+        "nobody is connected after a restart"
+    );
+    assert!(Registry::parse("3 5 x 7 h", 60).is_err());
+    assert!(Registry::parse("3 5", 60).is_err());
+    assert!(Registry::parse("99999999999 5 1 1 h", 60).is_err());
+}
