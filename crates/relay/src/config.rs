@@ -193,7 +193,7 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     ),
     (
         "watch_user",
-        "account on all replicas, to ask them what they have applied",
+        "account on all replicas, to ask them what they have applied: that is what they need, too",
         "(none)",
     ),
     ("watch_password", "its password", "(none)"),

@@ -9,7 +9,7 @@ use dromon_log::Device;
 
 use crate::clock::{Believed, Now};
 use crate::log::{Level, Log};
-use crate::serve::{REPLICAS, Server};
+use crate::serve::{Known, REPLICAS, Server};
 use crate::store::{Limits, StoreError, View};
 
 /// So long nothing is purged where there are files and no list of who needs them: replicas that run
@@ -153,15 +153,24 @@ impl Housekeeping {
             && purged.held > held
             && let Some((file, id)) = needed
         {
-            self.log.say(
-                Level::Warning,
-                &format!(
-                    "{} files would be purged, but replica {id} needs {} and what follows. If it is gone for good, say \
-                     FORGET REPLICA {id} to the relay (as an account of the setting admin), or set forget = … or keep_size_hard = ….",
-                    purged.held,
-                    self.view.name(file)
+            let name = self.view.name(file);
+            let lags = |k: &Known| k.connection.is_some() && k.needs_by_applied();
+            let lags = self.server.registry().known().get(&id).is_some_and(lags);
+            let why = match lags {
+                true => format!(
+                    "has not applied {name} and what follows. Look at its SQL thread (SHOW SLAVE STATUS there), or set \
+                     keep_size_hard = …."
                 ),
+                false => format!(
+                    "needs {name} and what follows. If it is gone for good, say FORGET REPLICA {id} to the relay (as an account \
+                     of the setting admin), or set forget = … or keep_size_hard = …."
+                ),
+            };
+            let text = format!(
+                "{} files would be purged, but replica {id} {why}",
+                purged.held
             );
+            self.log.say(Level::Warning, &text);
         }
         let held = needed.filter(|_| !waits);
         let held = held.map(|(_, id)| (purged.held, id));
@@ -207,7 +216,7 @@ impl Housekeeping {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
     use std::fs;
     use std::io;
@@ -334,6 +343,33 @@ mod tests {
         housekeeping.keep.unlisted_until = Some(Instant::now());
         housekeeping.keep_house(at(1003));
         assert_eq!(housekeeping.view.oldest(), Some(3));
+    }
+
+    /// What was sent long ago stays as long as it is not applied.
+    #[test]
+    fn what_is_not_applied_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = Log::file(&dir.path().join("log")).expect("writable");
+        let (mut housekeeping, mut store) = with_store(&SimDevice::new(1), &log);
+        for _ in 0..5 {
+            store.begin_file(&begins()).expect("a good disk");
+        }
+        housekeeping.keep.limits.size = Some(1);
+        {
+            let mut registry = housekeeping.server.registry();
+            (2..6).for_each(|file| registry.enters(3, 1, file, at(1000)));
+            registry.has_applied(3, 1, 3, at(1500));
+        }
+        housekeeping.keep_house(at(1600));
+        assert_eq!(housekeeping.view.oldest(), Some(3));
+        let said = fs::read_to_string(dir.path().join("log")).expect("readable");
+        let why = "2 files would be purged, but replica 3 has not applied relay-bin.000003";
+        assert!(said.contains(why), "{said}");
+        let mut registry = housekeeping.server.registry();
+        registry.has_applied(3, 1, 5, at(1601));
+        drop(registry);
+        housekeeping.keep_house(at(1602));
+        assert_eq!(housekeeping.view.oldest(), Some(5));
     }
 
     /// A replica that keep_size_hard has cut off holds nothing any more, until it begins anew.
@@ -506,7 +542,7 @@ mod tests {
         }
     }
 
-    fn begins() -> Vec<u8> {
+    pub(crate) fn begins() -> Vec<u8> {
         let format = Format {
             binlog_version: 4,
             server_version: version_bytes("10.11.6-MariaDB-log"),
@@ -530,7 +566,7 @@ mod tests {
         with_store(device, log).0
     }
 
-    fn options() -> ServeOptions {
+    pub(crate) fn options() -> ServeOptions {
         ServeOptions {
             server_id: 1,
             accounts: Vec::new(),

@@ -15,6 +15,7 @@
 //! | [`given`] | settings as they are given; `dromon replica` reads its own with it, too | |
 //! | [`http`] | how it stands, for monitoring and load balancers | `page`, `status` |
 //! | [`net`] | sockets, TLS | |
+//! | `watch` | what replicas have applied | |
 //! | `clock` | a wall clock that jumps, beside one that does not; time that passes while the machine sleeps | all but `Clock`, `Moment` |
 //!
 //! Formats and promises: `docs/relay.md`.
@@ -34,6 +35,7 @@ pub mod pull;
 mod run;
 pub mod serve;
 pub mod store;
+mod watch;
 pub mod wire;
 
 pub use clock::{Clock, Moment, Now};

@@ -23,6 +23,7 @@ use crate::log::{Level, Log};
 use crate::pull::{Desk, Following, Login, PositionKind, Puller, read_for_ever};
 use crate::serve::{REPLICAS, Registry, Server};
 use crate::store::{Kind, Opened, Store, StoreError};
+use crate::watch::Watcher;
 
 /// For each packet of the answer when the primary's tables are read.
 const TABLES_LIMIT: Duration = Duration::from_secs(60);
@@ -172,6 +173,10 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
     let told = end_when_told(&following)?;
     if let Some(desk) = desk {
         read_tables(desk, config, &log)?;
+    }
+    if let Some(watch) = &config.watch {
+        let watcher = Watcher::new(&server, &view, watch.clone(), &log);
+        spawn("watch", move || watcher.ask_for_ever())?;
     }
     if let Some(address) = &config.http {
         let http = HttpServer {

@@ -19,6 +19,7 @@ mod questions;
 mod server;
 mod status;
 
+pub use crate::watch::Watch;
 pub use asked::{Asked, asked};
 pub use families::Families;
 pub use judge::{Judged, judge};
@@ -26,5 +27,5 @@ pub use listen::{Answer, listen};
 pub use metrics::metrics;
 pub use page::{Request, Response, request};
 pub use questions::{Questions, Told, Who};
-pub use server::{HttpServer, Watch};
+pub use server::HttpServer;
 pub use status::{Heard, HintStatus, PrimaryStatus, ReplicaStatus, Status, primary_lag_ms};

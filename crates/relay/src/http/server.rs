@@ -2,9 +2,7 @@
 
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use dromon_binlog::Position;
 use serde_json::json;
 
 use super::asked::{Asked, asked};
@@ -15,26 +13,10 @@ use super::page::{Request, Response};
 use super::questions::{Questions, Told};
 use super::status::{ForgottenStatus, HintStatus, PrimaryStatus, ReplicaStatus, Status};
 use crate::log::Log;
-use crate::net::ClientTls;
-use crate::pull::{AskError, Asker, Following, Login, quoted};
+use crate::pull::Following;
 use crate::serve::{Forgotten, Known, Server};
 use crate::store::{Kind, Place, View};
-
-/// Time for a replica that is asked, in all.
-const REPLICA_LIMIT: Duration = Duration::from_secs(1);
-/// Longest answer of it: positions of 1 MiB are taken from replicas, too.
-const POSITION_MAX: usize = 2 << 20;
-
-/// As whom replicas are asked what they have applied.
-#[derive(Clone, Debug)]
-pub struct Watch {
-    /// The account; it needs no privileges.
-    pub user: String,
-    /// Its password.
-    pub password: String,
-    /// Say nothing to a replica before the connection is encrypted. Then it may have the password itself.
-    pub tls: Option<ClientTls>,
-}
+use crate::watch::{Watch, applied};
 
 /// Answers.
 pub struct HttpServer {
@@ -120,6 +102,11 @@ impl HttpServer {
             congestion: known.congestion.clone(),
             connected: here,
             needs: self.view.name(known.needs),
+            needs_by: match known.needs_by_applied() {
+                true => "applied",
+                false => "hold",
+            },
+            applied: known.applied_file().map(|file| self.view.name(file)),
             last_seen: known.last_seen,
             groups: known.groups,
             joined: known.joined,
@@ -212,36 +199,4 @@ impl HttpServer {
             hints: self.hints(),
         }
     }
-}
-
-/// Asks a replica, at the address that it came from: whatever it says of itself, nobody else is asked.
-/// It says how the password is to be proved; over TLS that may be the password itself. So whoever
-/// replicates from here can have that with a certificate of the authority, unless the name must be
-/// that address, too.
-fn applied(watch: &Watch, known: &Known) -> Result<Position, AskError> {
-    let port = if known.port == 0 { 3306 } else { known.port };
-    let address = match known.address {
-        Some(ip) if ip.is_ipv6() => format!("[{ip}]:{port}"),
-        Some(ip) => format!("{ip}:{port}"),
-        None => String::new(),
-    };
-    let mut asker = Asker::connect(&Login {
-        address,
-        user: watch.user.clone(),
-        password: watch.password.clone(),
-        tls: watch.tls.clone(),
-        limit: REPLICA_LIMIT,
-        in_all: Some(REPLICA_LIMIT),
-    })?;
-    let question = match &known.channel {
-        None => "SELECT @@GLOBAL.gtid_slave_pos".to_owned(),
-        Some(name) => format!(
-            "SELECT gtid_pos FROM dromon_replica.position WHERE channel={}",
-            quoted(name)
-        ),
-    };
-    let rows = asker.ask(&question, POSITION_MAX)?;
-    let cell = rows.first().and_then(|row| row.first()?.as_deref());
-    let text = String::from_utf8_lossy(cell.unwrap_or_default()).into_owned();
-    text.parse().map_err(|_| AskError::NoPosition { text })
 }

@@ -58,6 +58,10 @@ pub struct ReplicaStatus {
     pub connected: bool,
     /// The oldest file that is kept for it.
     pub needs: String,
+    /// What says so: `applied`, what it has not applied, or `hold`, what it was sent not so long ago.
+    pub needs_by: &'static str,
+    /// It was asked, and has applied all before this file; `None`: that is not known, and `hold` alone counts.
+    pub applied: Option<String>,
     /// When it was here, in seconds since 1970.
     pub last_seen: u64,
     /// Groups sent since it came.
@@ -163,6 +167,8 @@ impl Status {
                     "congestion": r.congestion,
                     "connected": r.connected,
                     "needs_file": r.needs,
+                    "needs_by": r.needs_by,
+                    "applied_file": r.applied,
                     "last_seen": r.last_seen,
                     "sent_groups": r.groups,
                     "sent_joined_groups": r.joined,

@@ -77,7 +77,8 @@ impl Connection<'_> {
                 registry.at(id, self.number, address.ip(), self.congestion());
             }
             registry.applies(id, self.number, wants.channel.clone());
-            registry.was_sent(id, self.number, &has, 0, 0);
+            let by_gtid = matches!(wants.from, From::Gtid(_));
+            registry.comes_with(id, self.number, &has, by_gtid);
             drop(registry);
             // A leftover connection of it looks now.
             server.view.wake();

@@ -3,7 +3,8 @@
 //! When a replica connects it says what it has; mostly that is what it *received*. What it has not
 //! applied of that it may lose again, with its host or at its next start, and ask for it once more. So a
 //! file counts as needed until the replica was sent all of it *and* was connected so long after
-//! (`hold_secs`), over however many connections; while it is away nothing moves on. All that is decided
+//! (`hold_secs`), over however many connections; while it is away nothing moves on. If it was asked what
+//! it has applied, a file also counts as long as something of it is not. All that is decided
 //! here goes by the clock that nobody sets ([`Now::up`]): the other one is for people to read.
 //!
 //! Kept across restarts, a line for each: `server id, file, port, last seen, host`.
@@ -25,8 +26,18 @@ pub struct Known {
     pub host: String,
     /// The same.
     pub port: u16,
-    /// The oldest file that it needs.
+    /// The oldest file that it needs: by what it was sent, or by what it has applied, which is older.
     pub needs: u64,
+    /// The same by what it was sent alone.
+    held: u64,
+    /// What it said when it was asked last.
+    applied: Option<Applied>,
+    /// When it was asked, by [`Now::up`].
+    asked: Option<u64>,
+    /// It came with GTIDs, so those that it has applied say where it goes on.
+    by_gtid: bool,
+    /// Of what it came with, what it had made itself, and so never applies.
+    own: Position,
     /// When it was here, in seconds since 1970.
     pub last_seen: u64,
     /// The same, by [`Now::up`]; `None`: not since the relay's start.
@@ -52,7 +63,67 @@ pub struct Known {
     entered: VecDeque<(u64, u64)>,
 }
 
+/// What a replica has applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Applied {
+    /// All before this file.
+    file: u64,
+    /// It said so then, by [`Now::up`]. The time that it was away since counts as if it had not been.
+    at: u64,
+}
+
 impl Known {
+    /// One of which nothing else is known.
+    fn new(host: &str, port: u16, needs: u64, last_seen: u64) -> Known {
+        Known {
+            host: host.to_owned(),
+            port,
+            needs,
+            held: needs,
+            applied: None,
+            asked: None,
+            by_gtid: false,
+            own: Position::new(),
+            last_seen,
+            seen: None,
+            connection: None,
+            address: None,
+            congestion: String::new(),
+            channel: None,
+            sent: Position::new(),
+            groups: 0,
+            joined: 0,
+            zstd: None,
+            entered: VecDeque::new(),
+        }
+    }
+
+    /// Which file it needs, after something else has changed. Tells whether that has.
+    fn settle(&mut self) -> bool {
+        let needs = self.applied_file().map_or(self.held, |a| a.min(self.held));
+        std::mem::replace(&mut self.needs, needs) != needs
+    }
+
+    /// It has applied all before this file; `None`: that is not known, and what it was sent alone counts.
+    pub fn applied_file(&self) -> Option<u64> {
+        self.applied.map(|applied| applied.file)
+    }
+
+    /// Whether what it has applied says what it needs, and not how long ago it was sent what.
+    pub fn needs_by_applied(&self) -> bool {
+        self.needs < self.held
+    }
+
+    /// All that it has of what is here, if it has applied that.
+    pub(crate) fn has_if_applied(&self, mut applied: Position) -> Position {
+        for own in self.own.iter() {
+            if applied.get(own.domain).is_none_or(|a| a.seqno < own.seqno) {
+                applied.set(own);
+            }
+        }
+        applied
+    }
+
     fn is_here(&mut self, now: Now) {
         self.last_seen = now.unix;
         self.seen = Some(now.up);
@@ -63,7 +134,8 @@ impl Known {
     /// nothing of any that is left, and nothing that is kept would help it.
     pub fn holds(&self, oldest: u64) -> Option<u64> {
         let sent = self.entered.iter().map(|(_, file)| *file);
-        std::iter::once(self.needs)
+        [self.needs, self.held]
+            .into_iter()
             .chain(sent)
             .find(|file| *file >= oldest)
     }
@@ -135,6 +207,13 @@ pub struct Registry {
 /// seconds: by default they try each minute.
 const BACK_SECS: u64 = 120;
 
+/// How often a replica is asked what it has applied, in seconds.
+const ASK_SECS: u64 = 60;
+
+/// So long an answer counts at least, in seconds: some questions may fail. It counts for as long as what
+/// was sent, if that is longer: all that was there when it came counts as applied then in any case.
+const SAID_SECS: u64 = 600;
+
 /// Most of those that are remembered to have been forgotten.
 const FORGOTTEN_MAX: usize = 32;
 
@@ -158,29 +237,14 @@ impl Registry {
             let mut words = line.splitn(5, ' ');
             let mut number = || words.next().and_then(|w| w.parse::<u64>().ok());
             let fields = (number(), number(), number(), number());
-            let host = words.next().unwrap_or_default().to_owned();
+            let host = words.next().unwrap_or_default();
             let (Some(id), Some(needs), Some(port), Some(last_seen)) = fields else {
                 return Err(format!("line {}: {line}", n + 1));
             };
             let (Ok(id), Ok(port)) = (u32::try_from(id), u16::try_from(port)) else {
                 return Err(format!("line {}: {line}", n + 1));
             };
-            let known = Known {
-                host,
-                port,
-                needs,
-                last_seen,
-                seen: None,
-                connection: None,
-                address: None,
-                congestion: String::new(),
-                channel: None,
-                sent: Position::new(),
-                groups: 0,
-                joined: 0,
-                zstd: None,
-                entered: VecDeque::new(),
-            };
+            let known = Known::new(host, port, needs, last_seen);
             registry.known.insert(id, known);
         }
         Ok(registry)
@@ -203,7 +267,8 @@ impl Registry {
                 (None, Some(first)) => first,
                 (None, None) => continue,
             };
-            changed |= std::mem::replace(&mut known.needs, needs) != needs;
+            known.held = needs;
+            changed |= known.settle();
         }
         self.changed |= changed;
         changed
@@ -233,37 +298,65 @@ impl Registry {
     /// A replica is sent events from this file on. A connection with the same server id that is
     /// still there is a leftover, and must end.
     pub fn begins(&mut self, id: u32, host: &str, port: u16, connection: u32, file: u64, now: Now) {
-        let (mut needs, mut entered) = (file, VecDeque::new());
+        let mut known = Known {
+            seen: Some(now.up),
+            connection: Some(connection),
+            ..Known::new(host, port, file, now.unix)
+        };
         if let Some(before) = self.known.remove(&id) {
             let away = match (before.connection, before.seen) {
                 (None, Some(seen)) => now.up.saturating_sub(seen),
                 _ => 0,
             };
-            needs = needs.min(before.needs);
+            known.held = file.min(before.held);
+            known.asked = before.asked;
+            known.applied = before.applied.map(|applied| Applied {
+                at: applied.at + away,
+                ..applied
+            });
             let still = before.entered.into_iter().filter(|e| e.1 <= file);
-            entered.extend(still.map(|(since, file)| (since + away, file)));
+            known
+                .entered
+                .extend(still.map(|(since, file)| (since + away, file)));
         }
-        if entered.back().map_or(needs, |(_, last)| *last) < file {
-            entered.push_back((now.up, file));
+        if known.entered.back().map_or(known.held, |(_, last)| *last) < file {
+            known.entered.push_back((now.up, file));
         }
-        let known = Known {
-            host: host.to_owned(),
-            port,
-            needs,
-            last_seen: now.unix,
-            seen: Some(now.up),
-            connection: Some(connection),
-            address: None,
-            congestion: String::new(),
-            channel: None,
-            sent: Position::new(),
-            groups: 0,
-            joined: 0,
-            zstd: None,
-            entered,
-        };
+        known.settle();
         self.known.insert(id, known);
         self.changed = true;
+    }
+
+    /// What it has as it comes; whether it says that by GTIDs.
+    pub fn comes_with(&mut self, id: u32, connection: u32, has: &Position, by_gtid: bool) {
+        if let Some(known) = self.here(id, connection) {
+            known.sent.clone_from(has);
+            known.by_gtid = by_gtid;
+            known.own = Position::new();
+            for gtid in has.iter().filter(|gtid| gtid.server == id) {
+                known.own.set(gtid);
+            }
+        }
+    }
+
+    /// Who is to be asked next what it has applied: of those that are here and can be, the one that was
+    /// asked longest ago, if that is a while.
+    pub(crate) fn next_to_ask(&mut self, now: Now) -> Option<(u32, Known)> {
+        let due = |k: &Known| k.asked.is_none_or(|at| at + ASK_SECS <= now.up);
+        let can = |k: &Known| k.connection.is_some() && k.address.is_some() && k.by_gtid;
+        let all = self.known.iter_mut().filter(|(_, k)| can(k) && due(k));
+        let (id, known) = all.min_by_key(|(_, k)| k.asked)?;
+        known.asked = Some(now.up);
+        Some((*id, known.clone()))
+    }
+
+    /// It was asked, and has applied all before this file.
+    pub fn has_applied(&mut self, id: u32, connection: u32, file: u64, now: Now) {
+        if let Some(known) = self.here(id, connection) {
+            known.applied = Some(Applied { file, at: now.up });
+            let changed = known.settle();
+            self.changed |= changed;
+        }
     }
 
     /// Where it came from, and the congestion control of its connection.
@@ -384,9 +477,12 @@ impl Registry {
                 && since.saturating_add(self.hold_secs) <= now.up
             {
                 known.entered.pop_front();
-                known.needs = file;
-                self.changed = true;
+                known.held = file;
             }
+            let counts = self.hold_secs.max(SAID_SECS);
+            let counts = |applied: &Applied| applied.at.saturating_add(counts) > now.up;
+            known.applied = known.applied.filter(counts);
+            self.changed |= known.settle();
         }
         if self.told.saturating_add(AGAIN_SECS) <= now.up {
             self.told = now.up;

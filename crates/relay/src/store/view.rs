@@ -372,10 +372,18 @@ impl View {
         shared.places.not_there(until, has, before)
     }
 
+    /// The last file before which who has this position has everything; 0: there is none.
+    ///
+    /// # Errors
+    /// It lacks something of before the oldest file, or has another history.
+    pub fn file_for(&self, position: &Position) -> Result<u64, Refused> {
+        self.shared().places.file_for(position)
+    }
+
     /// Where a replica with this position begins. A file that was not read through since
     /// the start is read now.
     pub fn find(&self, position: &Position) -> Result<Result<Found, Refused>, StoreError> {
-        let number = match self.shared().places.file_for(position) {
+        let number = match self.file_for(position) {
             Ok(number) => number,
             Err(refused) => return Ok(Err(refused)),
         };

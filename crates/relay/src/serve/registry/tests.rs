@@ -65,6 +65,105 @@ fn what_is_needed() {
     assert_eq!(r.known().len(), 1);
 }
 
+/// What it was sent long ago it may not have applied yet.
+#[test]
+fn what_is_applied() {
+    let mut r = Registry::new(1000);
+    let has = "0-1-7,1-3-9".parse().expect("a position");
+    r.begins(3, "db3", 3306, 1, 5, at(0));
+    r.comes_with(3, 1, &has, true);
+    for file in 6..10 {
+        r.enters(3, 1, file, at(file));
+    }
+    let by = |r: &Registry| {
+        let known = &r.known()[&3];
+        (known.needs, known.needs_by_applied(), known.applied_file())
+    };
+    r.take_changed();
+    r.has_applied(3, 1, 6, at(500));
+    assert_eq!(by(&r), (5, false, Some(6)), "it was sent a moment ago");
+    assert!(!r.take_changed());
+    // It was sent long ago, and its SQL thread stands.
+    r.tick(at(1100), None);
+    assert_eq!(by(&r), (6, true, Some(6)));
+    assert!(r.take_changed());
+    assert_eq!(r.needed(0), Some((6, 3)));
+    assert_eq!(r.needed(6), Some((6, 3)));
+    // What another connection of it was told is no answer of this one.
+    r.has_applied(3, 7, 9, at(1100));
+    assert_eq!(r.needed(0), Some((6, 3)));
+    // So it is after a restart of the relay.
+    let again = Registry::parse(&r.text(), 1000).expect("as written");
+    assert_eq!(again.needed(0), Some((6, 3)));
+    // It goes on, and what was sent since is kept as before.
+    r.enters(3, 1, 10, at(1100));
+    r.has_applied(3, 1, 8, at(1200));
+    assert_eq!(by(&r), (8, true, Some(8)));
+    r.has_applied(3, 1, 10, at(1300));
+    assert_eq!(by(&r), (9, false, Some(10)));
+    // Data of before: it goes back.
+    r.has_applied(3, 1, 7, at(1400));
+    assert_eq!(by(&r), (7, true, Some(7)));
+    // A break of the connection changes nothing, and time goes on only while it is here.
+    r.ends(3, 1, at(1500));
+    r.tick(at(9000), None);
+    assert_eq!(by(&r), (7, true, Some(7)));
+    r.begins(3, "db3", 3306, 2, 10, at(9500));
+    assert_eq!(by(&r), (7, true, Some(7)));
+    // Its last answer is a thing of the past at some time, as what it was sent is.
+    r.tick(at(10_399), None);
+    assert_eq!(by(&r), (7, true, Some(7)));
+    r.tick(at(10_400), None);
+    assert_eq!(by(&r), (10, false, None));
+    // What is gone is not needed; what it was sent since may help it.
+    r.has_applied(3, 2, 4, at(10_500));
+    assert_eq!((r.needed(4), r.needed(5)), (Some((4, 3)), Some((10, 3))));
+    assert_eq!((r.cut_off(10).count(), r.cut_off(11).count()), (0, 1));
+}
+
+/// With a short `hold`, between two questions.
+#[test]
+fn an_answer_counts_till_the_next() {
+    let mut r = Registry::new(1);
+    r.begins(3, "db3", 3306, 1, 5, at(0));
+    r.has_applied(3, 1, 5, at(1));
+    r.enters(3, 1, 6, at(2));
+    r.tick(at(600), None);
+    assert_eq!(r.needed(0), Some((5, 3)));
+    r.tick(at(601), None);
+    assert_eq!(r.needed(0), Some((6, 3)), "it cannot be asked any more");
+}
+
+#[test]
+fn who_is_asked() {
+    let mut r = Registry::new(60);
+    let here = IpAddr::from([127, 0, 0, 1]);
+    let has: Position = "0-1-7,1-3-9,2-3-5".parse().expect("a position");
+    for (id, by_gtid) in [(3, true), (4, true), (5, false), (6, true)] {
+        r.begins(id, "", 0, id, 5, at(0));
+        r.at(id, id, here, String::new());
+        r.comes_with(id, id, &has, by_gtid);
+    }
+    r.ends(6, 6, at(1));
+    r.begins(7, "", 0, 7, 5, at(1));
+    let mut asks = |now| r.next_to_ask(at(now)).map(|(id, _)| id);
+    // The others go by files, are away, or came from nobody knows where.
+    assert_eq!([asks(10), asks(20), asks(30)], [Some(3), Some(4), None]);
+    assert_eq!([asks(69), asks(70), asks(70)], [None, Some(3), None]);
+    // Who comes again and again keeps nobody else from being asked.
+    r.begins(3, "", 0, 8, 5, at(71));
+    r.at(3, 8, here, String::new());
+    r.comes_with(3, 8, &has, true);
+    let mut asks = |now| r.next_to_ask(at(now)).map(|(id, _)| id);
+    assert_eq!([asks(80), asks(81), asks(130)], [Some(4), None, Some(3)]);
+    // What it has made itself it never applies.
+    let known = &r.known()[&3];
+    let applied = |text: &str| known.has_if_applied(text.parse().expect("a position"));
+    let all = applied("0-1-5,2-1-8").to_string();
+    assert_eq!(all, "0-1-5,1-3-9,2-1-8");
+    assert_eq!(applied("1-1-10,2-1-4").to_string(), "1-1-10,2-3-5");
+}
+
 /// The clock was ahead when the relay started, and was set right.
 #[test]
 fn a_clock_that_goes_back_holds_nothing() {
