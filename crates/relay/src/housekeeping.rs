@@ -9,7 +9,7 @@ use dromon_log::Device;
 
 use crate::clock::{Believed, Now};
 use crate::log::{Level, Log};
-use crate::serve::{Known, REPLICAS, Server};
+use crate::serve::{KNOWN_MAX, Known, REPLICAS, Server};
 use crate::store::{Limits, StoreError, View};
 
 /// So long nothing is purged where there are files and no list of who needs them: replicas that run
@@ -18,6 +18,9 @@ pub(crate) const UNLISTED: Duration = Duration::from_secs(120);
 
 /// So long files are removed each time: no primary notices that nothing is pulled meanwhile.
 pub(crate) const AT_ONCE: Duration = Duration::from_millis(100);
+
+/// How often at most it is said that too many replicas are known, in seconds.
+const CROWDED: u64 = 60;
 
 /// How often.
 const EVERY: Duration = Duration::from_secs(1);
@@ -50,6 +53,8 @@ pub(crate) struct Housekeeping {
     said_unlisted: bool,
     /// Of whom it was said that what they need is gone.
     cut_off: BTreeSet<u32>,
+    /// When it was said last that too many are known, by [`Now::up`].
+    said_crowded: Option<u64>,
     /// What went wrong last time.
     said: String,
 }
@@ -68,6 +73,7 @@ impl Housekeeping {
             last: Instant::now(),
             said_unlisted: false,
             cut_off: BTreeSet::new(),
+            said_crowded: None,
             said: String::new(),
         }
     }
@@ -101,7 +107,28 @@ impl Housekeeping {
         let mut registry = self.server.registry();
         let forgotten = registry.tick(now, self.keep.forget);
         let changed = registry.take_changed();
+        let says = self.said_crowded.is_none_or(|at| at + CROWDED <= now.up);
+        let (named, crowded) = match says {
+            true => registry.take_crowded(),
+            false => (Vec::new(), 0),
+        };
         drop(registry);
+        if crowded > 0 {
+            self.said_crowded = Some(now.up);
+            let ids: Vec<String> = named.iter().map(u32::to_string).collect();
+            let more = match crowded - named.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            self.log.say(
+                Level::Warning,
+                &format!(
+                    "More than {KNOWN_MAX} replicas were known, and those that were away for longest are forgotten: {}{more}. \
+                     Nothing is kept for them any more. Does each replica come with a server id of its own that stays?",
+                    ids.join(", ")
+                ),
+            );
+        }
         for id in forgotten {
             self.log.say(
                 Level::Warning,
@@ -370,6 +397,35 @@ pub(crate) mod tests {
         drop(registry);
         housekeeping.keep_house(at(1602));
         assert_eq!(housekeeping.view.oldest(), Some(5));
+    }
+
+    /// A client that comes with another server id each time.
+    #[test]
+    fn too_many_are_known() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = Log::file(&dir.path().join("log")).expect("writable");
+        let mut housekeeping = housekeeping(&SimDevice::new(1), &log);
+        let server = Arc::clone(&housekeeping.server);
+        let max = u32::try_from(KNOWN_MAX).expect("a small number");
+        let come = |from: u32, to: u32| {
+            for id in from..to {
+                let mut registry = server.registry();
+                registry.begins(id, "x", 3306, id, 1, at(1000));
+                registry.ends(id, id, at(1000));
+            }
+        };
+        // The first one is here all the time.
+        come(10, 10 + max + 14);
+        assert_eq!(server.registry().known().len(), KNOWN_MAX);
+        for now in 1001..1062 {
+            housekeeping.keep_house(at(now));
+            come(now as u32 * 10, now as u32 * 10 + 1);
+        }
+        housekeeping.keep_house(at(1062));
+        let said = fs::read_to_string(dir.path().join("log")).expect("readable");
+        let first = "are forgotten: 10, 11, 12, 13, 14, 15, 16, 17, 18, 19 and 5 more.";
+        assert!(said.contains(first), "{said}");
+        assert_eq!(said.matches("replicas were known").count(), 2, "{said}");
     }
 
     /// A replica that keep_size_hard has cut off holds nothing any more, until it begins anew.

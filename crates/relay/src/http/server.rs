@@ -166,11 +166,11 @@ impl HttpServer {
                 host: f.host.clone(),
                 needed: self.view.name(f.needed),
                 at: f.at,
-                by: match f.by == Forgotten::BY_SETTING {
-                    true => Forgotten::BY_SETTING,
-                    // Who that was is in the log: anybody may ask here.
-                    false => "an operator",
-                },
+                // Who an operator was is in the log: anybody may ask here.
+                by: [Forgotten::BY_SETTING, Forgotten::BY_NUMBER]
+                    .into_iter()
+                    .find(|by| f.by == *by)
+                    .unwrap_or("an operator"),
             });
             (known, registry.held(), forgotten.collect())
         };

@@ -90,7 +90,7 @@ pub struct ForgottenStatus {
     pub needed: String,
     /// When, in seconds since 1970.
     pub at: u64,
-    /// `an operator`, or `the setting forget`.
+    /// `an operator`, `the setting forget`, or `the number of replicas`.
     pub by: &'static str,
 }
 

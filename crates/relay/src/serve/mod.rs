@@ -23,6 +23,7 @@ mod upstream;
 mod wants;
 
 pub use feed::{Feed, FeedError, Policy};
+pub(crate) use registry::KNOWN_MAX;
 pub use registry::{Called, Forgotten, Known, Registry, Unforgettable};
 pub(crate) use replica_list::REPLICAS;
 pub use server::{Account, ServeOptions, Server};

@@ -201,6 +201,8 @@ pub struct Registry {
     held: Option<(usize, u32)>,
     /// Since the start, oldest first.
     forgotten: VecDeque<Forgotten>,
+    /// Those that had to make room and are still to be told: the first ones, and how many.
+    crowded: (Vec<u32>, usize),
 }
 
 /// So long after the relay's start a replica that was not here since may be about to come back, in
@@ -213,6 +215,12 @@ const ASK_SECS: u64 = 60;
 /// So long an answer counts at least, in seconds: some questions may fail. It counts for as long as what
 /// was sent, if that is longer: all that was there when it came counts as applied then in any case.
 const SAID_SECS: u64 = 600;
+
+/// Most of those that are known, unless more are here: a client may come with any server id.
+pub(crate) const KNOWN_MAX: usize = 1000;
+
+/// So many of those that had to make room are named.
+const NAMED_MAX: usize = 10;
 
 /// Most of those that are remembered to have been forgotten.
 const FORGOTTEN_MAX: usize = 32;
@@ -325,6 +333,29 @@ impl Registry {
         known.settle();
         self.known.insert(id, known);
         self.changed = true;
+        self.make_room(now);
+    }
+
+    /// If too many are known, the one is forgotten that is away for longest; nobody that is here.
+    fn make_room(&mut self, now: Now) {
+        while self.known.len() > KNOWN_MAX {
+            let away = self.known.iter().filter(|(_, k)| k.connection.is_none());
+            let Some((id, _)) = away.min_by_key(|(_, k)| (k.seen, k.last_seen)) else {
+                return;
+            };
+            let id = *id;
+            self.remove(id, Forgotten::BY_NUMBER, now);
+            let (named, all) = &mut self.crowded;
+            *all += 1;
+            if named.len() < NAMED_MAX {
+                named.push(id);
+            }
+        }
+    }
+
+    /// Those that were forgotten since the last call as too many were known: the first ones, and how many.
+    pub(crate) fn take_crowded(&mut self) -> (Vec<u32>, usize) {
+        std::mem::take(&mut self.crowded)
     }
 
     /// What it has as it comes; whether it says that by GTIDs.

@@ -183,6 +183,8 @@ fn called(id: u32, host: &str) -> String {
 impl Forgotten {
     /// By the setting, not by somebody.
     pub(crate) const BY_SETTING: &'static str = "the setting forget";
+    /// By nobody: too many were known.
+    pub(crate) const BY_NUMBER: &'static str = "the number of replicas";
 }
 
 #[cfg(test)]

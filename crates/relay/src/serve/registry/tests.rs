@@ -336,6 +336,39 @@ fn forgotten_as_told() {
 }
 
 #[test]
+fn no_more_are_known_than_there_may_be() {
+    let max = u32::try_from(KNOWN_MAX).expect("a small number");
+    let mut old = Registry::new(60);
+    (0..max).for_each(|id| old.begins(id, "", 0, id, 5, at(100 + u64::from(id % 7))));
+    let mut r = Registry::parse(&old.text(), 60).expect("as written");
+    r.started(at(0));
+    // Of those that were not here since the start the one goes that was seen first, then the next.
+    for (id, gone) in [(max + 1, 0), (max + 2, 7), (max + 3, 14)] {
+        r.begins(id, "", 0, id, 9, at(1000));
+        r.ends(id, id, at(1000));
+        assert_eq!(r.known().len(), KNOWN_MAX);
+        assert!(!r.known().contains_key(&gone));
+        let last = r.forgotten().last().expect("one was");
+        assert_eq!((last.server_id, last.needed), (gone, 5));
+        assert_eq!(last.by, Forgotten::BY_NUMBER);
+    }
+    assert_eq!(r.take_crowded(), (vec![0, 7, 14], 3));
+    // One that is known comes back: nobody has to go.
+    r.begins(1, "", 0, 1, 9, at(1001));
+    assert_eq!(r.take_crowded(), (Vec::new(), 0));
+    // Who is here stays, however many come.
+    (2000..2000 + max).for_each(|id| r.begins(id, "", 0, id, 9, at(1002)));
+    assert_eq!(r.known().len(), KNOWN_MAX + 1);
+    assert!(r.known().values().all(|k| k.connection.is_some()));
+    assert_eq!(r.take_crowded().0.len(), NAMED_MAX);
+    // There is room again when they go.
+    (2000..2010).for_each(|id| r.ends(id, id, at(1003)));
+    r.begins(9000, "", 0, 1, 9, at(1004));
+    assert_eq!(r.known().len(), KNOWN_MAX);
+    assert!(r.known().contains_key(&1));
+}
+
+#[test]
 fn kept_as_text() {
     let mut r = Registry::new(60);
     r.begins(3, "db 3\n", 3306, 1, 5, at(1000));
