@@ -256,8 +256,9 @@ pub struct Heard {
     pub silent_ms: Option<u64>,
     /// That was a heartbeat, which a primary sends only if it has nothing else.
     pub idle: bool,
-    /// When the newest group was made, in seconds of the primary's clock; 0: none came.
-    pub newest: u32,
+    /// When the newest group was made, in milliseconds of the primary's clock, mostly of whole seconds; 0: none
+    /// came.
+    pub newest_ms: u64,
     /// The primary is a relay, and so many seconds behind its own, as it said itself.
     pub behind: u32,
     /// Now, in milliseconds since 1970.
@@ -278,12 +279,12 @@ pub fn primary_lag_ms(heard: &Heard) -> Option<u64> {
         false => 0,
     };
     // What a connection begins with says nothing of what is to come.
-    if !heard.idle && heard.newest == 0 {
+    if !heard.idle && heard.newest_ms == 0 {
         return None;
     }
     let at = heard.now_ms.saturating_sub(silent);
-    // Whole seconds, cut off: below two nothing can be said.
-    let old = at.saturating_sub(u64::from(heard.newest) * 1000);
+    // Mostly whole seconds, cut off, and clocks differ: below two nothing can be said.
+    let old = at.saturating_sub(heard.newest_ms);
     let behind = match heard.idle || old < 2000 {
         true => 0,
         false => old,
@@ -297,11 +298,11 @@ mod tests {
 
     #[test]
     fn behind_the_primary() {
-        let said = |silent_ms, idle, newest, behind| {
+        let said = |silent_ms, idle, newest_ms, behind| {
             primary_lag_ms(&Heard {
                 silent_ms,
                 idle,
-                newest,
+                newest_ms,
                 behind,
                 now_ms: 100_000_500,
                 beat_ms: 1000,
@@ -309,7 +310,7 @@ mod tests {
         };
         let lag = |silent, idle, newest| said(silent, idle, newest, 0);
         assert_eq!(
-            said(Some(700), false, 99_999, 3600),
+            said(Some(700), false, 99_999_000, 3600),
             Some(3_600_700),
             "a relay that is cut off"
         );
@@ -319,12 +320,15 @@ mod tests {
             None,
             "a start: neither a group nor a heartbeat came"
         );
-        assert_eq!(lag(Some(900), true, 5), Some(0), "a heartbeat");
-        assert_eq!(lag(Some(1999), false, 99_999), Some(0));
-        assert_eq!(lag(Some(0), false, 99_990), Some(10_500), "it catches up");
-        assert_eq!(lag(Some(7000), true, 5), Some(7000), "it is away");
+        assert_eq!(lag(Some(900), true, 5000), Some(0), "a heartbeat");
+        assert_eq!(lag(Some(1999), false, 99_999_000), Some(0));
+        let late = lag(Some(0), false, 99_990_000);
+        assert_eq!(late, Some(10_500), "it catches up");
+        let late = lag(Some(0), false, 99_990_321);
+        assert_eq!(late, Some(10_179), "from one that says it better");
+        assert_eq!(lag(Some(7000), true, 5000), Some(7000), "it is away");
         assert_eq!(
-            lag(Some(7000), false, 99_990),
+            lag(Some(7000), false, 99_990_000),
             Some(3500 + 7000),
             "it went while catching up"
         );

@@ -43,10 +43,10 @@ pub struct Following {
     pub idle: bool,
     /// When the relay had last, on its disk, all that the primary had.
     pub complete: Option<Instant>,
-    /// When the newest event was made, in seconds of the primary's clock.
-    pub newest: u32,
+    /// When the newest event was made, in milliseconds of the primary's clock.
+    pub newest_ms: u64,
     /// What the last one said of that: a session may say any time.
-    pub last: u32,
+    pub last_ms: u64,
     /// The primary is a relay, and said last that it is so many seconds behind its own; 0: it has all.
     pub behind: u32,
     /// How often something must come.
@@ -75,20 +75,20 @@ impl Following {
         primary_lag_ms(&Heard {
             silent_ms: self.silent_ms(),
             idle: self.idle,
-            newest: self.newest.max(self.last),
+            newest_ms: self.newest_ms.max(self.last_ms),
             behind: self.behind,
             now_ms: since_1970().as_millis() as u64,
             beat_ms: self.beat.as_millis() as u64,
         })
     }
 
-    /// An event has come that says it was made at this time; it is `now`. What went before it was made before,
+    /// An event has come that says it was made at this time, in milliseconds; it is `now`, in seconds. What went before it was made before,
     /// though it says a time of long ago (SET TIMESTAMP, a long statement). One ahead of the clock counts only
     /// for itself.
-    pub(super) fn comes(&mut self, time: u32, now: u64) {
-        self.last = time;
-        if u64::from(time) <= now + CLOCKS {
-            self.newest = self.newest.max(time);
+    pub(super) fn comes(&mut self, made_ms: u64, now: u64) {
+        self.last_ms = made_ms;
+        if made_ms / 1000 <= now + CLOCKS {
+            self.newest_ms = self.newest_ms.max(made_ms);
         }
     }
 

@@ -183,6 +183,8 @@ pub struct Ingest {
     started_in: Option<Vec<u8>>,
     /// No format description has come over this connection.
     fresh: bool,
+    /// When the last group was committed on the primary, in milliseconds since 1970, if it says so.
+    committed_ms: Option<u64>,
 }
 
 /// A file of a primary of MySQL: what tells it from all others.
@@ -220,6 +222,7 @@ impl Ingest {
             counted: None,
             started_in: None,
             fresh: true,
+            committed_ms: None,
         }
     }
 
@@ -260,6 +263,7 @@ impl Ingest {
         self.file.clear();
         self.position = 0;
         self.fresh = true;
+        self.committed_ms = None;
         if let Some(mirror) = &mut self.mirror {
             mirror.interrupt();
         }
@@ -273,6 +277,12 @@ impl Ingest {
         (&self.file, self.position)
     }
 
+    /// When what came last was made, in milliseconds of the primary's clock. MySQL from 8.0 on says when a
+    /// group was committed; else it is what the event itself says: whole seconds, `time`.
+    pub fn made_ms(&self, time: u32) -> u64 {
+        self.committed_ms.unwrap_or(u64::from(time) * 1000)
+    }
+
     /// An event as it was sent. `state`: what is stored; `current`: the format of the current file;
     /// `end`: of what is stored, whether or not it is whole.
     pub fn event(
@@ -284,6 +294,9 @@ impl Ingest {
     ) -> Result<Taken, IngestError> {
         let seen = self.grouper.event(raw)?;
         let event = seen.event;
+        if let Step::Begin(_) | Step::Alone(..) | Step::Between = seen.step {
+            self.committed_ms = committed_ms(&event);
+        }
         let mut taken = Taken {
             abandon: seen.abandoned.is_some(),
             act: Act::Nothing,
@@ -455,6 +468,15 @@ impl Ingest {
             }
             _ => Ok(Act::Nothing),
         }
+    }
+}
+
+/// When the group that begins with this event was committed on the primary, if it says so.
+fn committed_ms(event: &Event<'_>) -> Option<u64> {
+    let says = [EventType::MYSQL_GTID, EventType::ANONYMOUS_GTID].contains(&event.kind());
+    match says.then(|| event.decode(&Format::unknown())) {
+        Some(Ok(Payload::MySqlGtid(gtid))) => gtid.commit.map(|commit| commit.time / 1000),
+        _ => None,
     }
 }
 

@@ -507,7 +507,7 @@ impl Puller {
                     }
                     // What a connection begins with has none.
                     if time > 0 && !heartbeat {
-                        following.comes(time, now());
+                        following.comes(self.ingest.made_ms(time), now());
                     }
                 }
                 if following.file.as_bytes() != file {
@@ -542,7 +542,7 @@ impl Puller {
         following.zstd = primary.zstd.map(|_| Compressed::default());
         if following.primary.server_id != primary.server_id {
             // Another clock.
-            (following.newest, following.last) = (0, 0);
+            (following.newest_ms, following.last_ms) = (0, 0);
         }
         following.primary = primary;
     }
@@ -826,9 +826,8 @@ mod tests {
             ..Following::default()
         };
         let now = now();
-        let said = |time: u64| u32::try_from(time).expect("a time");
         let mut comes = |time| {
-            following.comes(said(time), now);
+            following.comes(time * 1000, now);
             following.lag_ms().expect("something came")
         };
         assert!(comes(now - 1000) >= 1_000_000);
@@ -843,7 +842,7 @@ mod tests {
         let mut puller = puller(Kind::MariaDb, None);
         puller.following = Arc::new(Mutex::new(following));
         puller.connected(Primary::default(), false);
-        assert!(puller.following().lock().expect("alive").newest > 0);
+        assert!(puller.following().lock().expect("alive").newest_ms > 0);
         let other = Primary {
             server_id: 9,
             ..Primary::default()

@@ -14,7 +14,8 @@ use proptest::prelude::*;
 use crate::decoder::{self, Got};
 use crate::model::{Does, Done, Plan, Row, Style, conflict, plan};
 use crate::placed::{Dice, limits};
-use crate::primary::{Primary, SOURCE, catalog, set};
+use crate::primary::{COMMITTED, Primary, SOURCE, catalog, set};
+use crate::served;
 
 const CRC: Checksum = Checksum::Crc32;
 
@@ -39,6 +40,54 @@ pub fn open_with(device: &SimDevice, file_max: u64) -> Store {
 fn ingest(store: &Store, limits: Limits) -> Ingest {
     let hints = Hints::behind(limits, store.executed().clone());
     Ingest::of_mysql().with_hints(hints)
+}
+
+/// MySQL from 8.0 on says when a group was committed, to the microsecond.
+#[test]
+fn when_it_was_committed() {
+    let plan = |modern, file| Plan {
+        does: Does::Rows(vec![Row::N { x: 1 }]),
+        style: Style::Serial,
+        modern,
+        file,
+    };
+    let time = 1_700_000_000;
+    let (seconds, exact) = (u64::from(time) * 1000, COMMITTED / 1000);
+    assert_eq!(exact, seconds + 123);
+    for gtids in [true, false] {
+        let mut primary = match gtids {
+            true => Primary::with_gtids("8.0.36", 1),
+            false => Primary::new("8.0.36"),
+        };
+        let says = [(true, false), (false, false), (true, false), (false, true)];
+        says.iter()
+            .for_each(|(modern, file)| primary.does(&plan(*modern, *file)));
+        let (mut ingest, mut store) = match gtids {
+            true => (Ingest::of_mysql(), open_with(&SimDevice::new(1), 1 << 20)),
+            false => (Ingest::mirroring("bin"), served::open(&SimDevice::new(1))),
+        };
+        let mut group = 0;
+        let mut seen = Vec::new();
+        for raw in primary.send_behind(0) {
+            take(&mut ingest, &mut store, &raw).expect("a good primary and disk");
+            let begins = raw[4] == 33 || raw[4] == 34;
+            group += usize::from(begins);
+            let made = ingest.made_ms(time);
+            // All of a group, and nothing between.
+            let modern = group > 0 && says[group - 1].0 && ![4, 15, 35].contains(&raw[4]);
+            assert_eq!(
+                made,
+                if modern { exact } else { seconds },
+                "{gtids} {group} {}",
+                raw[4]
+            );
+            seen.push(made);
+        }
+        assert!(seen.contains(&exact) && seen.contains(&seconds));
+        assert_eq!(group, says.len());
+        ingest.interrupt();
+        assert_eq!(ingest.made_ms(7), 7000);
+    }
 }
 
 /// How many transactions have come.

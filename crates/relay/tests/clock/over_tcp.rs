@@ -26,7 +26,7 @@ use dromon_relay::wire::{
 use crate::decoder::{self, Got};
 use crate::gtids;
 use crate::model::{Does, Plan, Row, Style, check};
-use crate::primary::{Primary, SOURCE, name};
+use crate::primary::{COMMITTED, Primary, SOURCE, name};
 use crate::served::{files, open};
 
 const LOCK: &str = "LOCK INSTANCE FOR BACKUP";
@@ -498,6 +498,9 @@ fn goes_all_the_way(primary: Primary) {
     }
     let end = server.primary().end();
     relay.has(end);
+    // Lag counts from when it was committed.
+    let newest = relay.following.lock().expect("alive").newest_ms;
+    assert_eq!(newest, COMMITTED / 1000);
     let got = replica(&relay.serves, gtids, 9, 13);
     assert_eq!(clocks(&got), [0, 1, 1, 1, 2, 5, 6, 7, 7, 7, 0, 1, 1]);
     let primary = server.primary();

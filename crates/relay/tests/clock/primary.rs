@@ -58,6 +58,8 @@ pub struct Primary {
 
 /// Whose all transactions with GTIDs are.
 pub const SOURCE: [u8; 16] = [0xaa; 16];
+/// When all is committed, in microseconds since 1970: within the second that its events say.
+pub const COMMITTED: u64 = 1_700_000_000_123_456;
 
 /// The first so many of them.
 pub fn set(transactions: usize) -> GtidSet {
@@ -185,7 +187,7 @@ impl Primary {
                 sequence_number: self.sequence,
             }),
             commit: plan.modern.then_some(CommitInfo {
-                time: 1_700_000_000_000_000,
+                time: COMMITTED,
                 original_time: None,
                 length: 300,
                 server_version: Some(80_036),
