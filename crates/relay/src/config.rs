@@ -193,7 +193,7 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     ),
     (
         "watch_user",
-        "account on all replicas, to ask them what they have applied: that is what they need, too",
+        "account on all replicas, to ask them what they have applied; what they have not is kept",
         "(none)",
     ),
     ("watch_password", "its password", "(none)"),
