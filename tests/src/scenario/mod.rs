@@ -234,6 +234,12 @@ pub fn all() -> Vec<Scenario> {
             outage::all_killed,
         ),
         (
+            "last_one",
+            "the last node of a cluster, killed or stopped in order, comes back by itself, and the others join it",
+            Own,
+            outage::last_one,
+        ),
+        (
             "witness",
             "two data nodes and a witness: each dies under load and comes back, then all three; nothing acknowledged is lost",
             Own,

@@ -14,6 +14,8 @@ use crate::harness::{Case, JOIN_LIMIT, new_database};
 use crate::load::{RETRY, Session, code};
 use crate::rng::Rng;
 
+/// How long a server may take to stop.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// Outages, one after the other on the same cluster.
 const ROUNDS: u64 = 2;
 /// Clients on each node.
@@ -67,6 +69,57 @@ pub fn all_killed(case: &mut Case) -> anyhow::Result<()> {
         "one killed, and what did not run started: Synced {:.1} s later",
         took[1].as_secs_f64()
     ));
+    check::whole(&cluster)
+}
+
+/// Two of three are stopped in order, the third goes on alone and is killed under load; all are started as usual, the
+/// third last. Then all are stopped in order, and started so again. No operator does anything else.
+pub fn last_one(case: &mut Case) -> anyhow::Result<()> {
+    let cluster = case.own_cluster(|spec| {
+        *spec = spec.clone().set("innodb_flush_log_at_trx_commit", "0");
+    })?;
+    cluster.start_all(JoinPlan::OneByOne, JOIN_LIMIT)?;
+    drop(new_database(cluster.node(0), &case.db, &[TABLE])?);
+    let last = cluster.node(2);
+    for node in &cluster.nodes()[..2] {
+        node.stop(STOP_LIMIT)?;
+    }
+    let mut session = Session::open_within(last, &case.db, 2, Duration::from_secs(30))?;
+    let mut acknowledged = BTreeSet::new();
+    let until = Instant::now()
+        + (case.options.seconds / 3).clamp(Duration::from_secs(1), Duration::from_secs(5));
+    while Instant::now() < until {
+        let id = acknowledged.len() as i64;
+        session.exec(&format!("INSERT INTO t VALUES ({id}, 2)"))?;
+        acknowledged.insert(id);
+    }
+    last.kill()?;
+    for killed in [true, false] {
+        if !killed {
+            for node in cluster.nodes() {
+                node.stop(STOP_LIMIT)?;
+            }
+        }
+        let began = Instant::now();
+        // Those that left before wait for it.
+        for node in cluster.nodes() {
+            node.start(Start::Join, &[])?;
+        }
+        for node in cluster.nodes() {
+            node.wait_usable(JOIN_LIMIT)?;
+            nothing_lost(node, &case.db, &acknowledged)?;
+        }
+        let took = began.elapsed().as_secs_f64();
+        case.note(format!(
+            "{} rows acknowledged by the last one, which was {}; all started as usual: usable after {took:.1} s, 0 lost",
+            acknowledged.len(),
+            match killed {
+                true => "killed",
+                false => "stopped in order",
+            }
+        ));
+        check::settled(&cluster, &case.db)?;
+    }
     check::whole(&cluster)
 }
 
