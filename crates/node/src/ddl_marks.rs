@@ -45,6 +45,9 @@ pub const MARKS_FILE: &str = "dromon.ddl.log";
 
 /// Bytes of one mark.
 pub const SLOT: usize = 64;
+/// Of the whole file: behind the marks lies what [`crate::failed`] keeps. A build from before that makes the file anew
+/// without it, as soon as it notes anything.
+pub(crate) const FILE_LEN: usize = 2 * SLOT + 2 * crate::failed::SLOT;
 /// Bits for how many places the statement before is behind a mark's: what no database loses in a crash is further behind.
 const FORMER_BITS: u32 = 14;
 /// Bits for what was not told of it.
@@ -444,7 +447,7 @@ impl Marks {
         let path = self.dir.join(MARKS_FILE);
         let kept = self.file.take().filter(|file| leads_to(&path, file));
         let file = match kept.map_or_else(|| OpenOptions::new().write(true).open(&path), Ok) {
-            Ok(file) if file.metadata()?.len() == 2 * SLOT as u64 => file,
+            Ok(file) if file.metadata()?.len() == FILE_LEN as u64 => file,
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => self.create(&path)?,
         };
@@ -459,7 +462,7 @@ impl Marks {
             data: data_of(&self.data_dir),
             notes: self.notes,
         });
-        file.write_all_at(&[0; 2 * SLOT], 0)?;
+        file.write_all_at(&[0; FILE_LEN], 0)?;
         file.write_all_at(&newest, (self.number % 2) * SLOT as u64)?;
         file.sync_all()?;
         File::open(&self.dir)?.sync_all()?;

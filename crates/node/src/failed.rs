@@ -6,15 +6,16 @@
 //! or a statement's effect, was outvoted while it was away.
 //!
 //! ```text
-//!   dromon.failed.log   ┌──────────── slot 0, 4096 bytes ────────────┬────── slot 1 ──────┐
-//!                       │ number data history since count seqnos sum │ the same, one older │
-//!                       └────────────────────────────────────────────┴────────────────────┘
+//!   dromon.ddl.log   ┌─ 128 bytes ─┬──────────── slot 0, 4096 bytes ────────────┬────── slot 1 ───────┐
+//!                    │    marks    │ number data history since count seqnos sum │ the same, one older │
+//!                    └─────────────┴────────────────────────────────────────────┴─────────────────────┘
 //! ```
 //!
 //! What failed up to `since` nobody knows; behind it, what is not listed succeeded. A seqno is on the disk before
 //! the members hear of the failure, so whatever they decide, who failed alike is listed. Slots are written by turns:
 //! a torn one leaves the one before, and the ballot that belongs to it was never sent. The file keeps its size, so
-//! that a full disk does not matter to it. Without the file (removed, or of a build before it) nothing is known.
+//! that a full disk does not matter to it. It is that of the marks ([`crate::ddl_marks`]): a build that knows no
+//! failures notes each of them there, and leaves nothing behind the marks then, so that nothing is known any more.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -24,14 +25,13 @@ use std::path::{Path, PathBuf};
 
 use dromon_writeset::{Seqno, Uuid};
 
-use crate::ddl_marks::{data_of, leads_to};
+use crate::ddl_marks::{self, FILE_LEN, MARKS_FILE, data_of, leads_to};
 use crate::messages::Position;
-
-/// The file's name (see [`crate::ddl_marks::MARKS_FILE`] for its end).
-pub const FAILED_FILE: &str = "dromon.failed.log";
 
 /// Bytes of one slot.
 pub const SLOT: usize = 4096;
+/// Where the first one lies in the file.
+const FIRST: usize = 2 * ddl_marks::SLOT;
 const HEAD: usize = 56;
 /// So many are kept.
 const KEPT: usize = (SLOT - HEAD - 8) / 8;
@@ -57,6 +57,8 @@ pub struct Failed {
     content: Option<Content>,
     /// Of the slots in the file.
     number: u64,
+    /// It could not be written: what lies there may not be all, nor what comes.
+    broken: bool,
     /// Kept open: it is wanted where no descriptor may be left.
     file: Option<File>,
 }
@@ -65,19 +67,20 @@ impl Failed {
     /// Reads what an earlier process left in `dir` of the database in `data_dir`.
     pub fn open(dir: &Path, data_dir: &Path) -> io::Result<Self> {
         let mut bytes = Vec::new();
-        match File::open(dir.join(FAILED_FILE)) {
+        match File::open(dir.join(MARKS_FILE)) {
             Ok(file) => {
-                file.take(2 * SLOT as u64).read_to_end(&mut bytes)?;
+                file.take(FILE_LEN as u64).read_to_end(&mut bytes)?;
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e),
         }
-        let content = newest(&bytes);
+        let content = newest(bytes.get(FIRST..).unwrap_or_default());
         Ok(Failed {
             dir: dir.to_owned(),
             data_dir: data_dir.to_owned(),
             number: content.as_ref().map_or(0, |c| c.number),
             content,
+            broken: false,
             file: None,
         })
     }
@@ -100,10 +103,11 @@ impl Failed {
         next.since = next.since.min(position.seqno);
         next.failed.split_off(&(position.seqno + 1));
         next.data = data;
+        self.broken = true;
         // So that it is there when something fails.
         self.file()?;
         if kept.as_ref() == Some(&next) {
-            self.content = kept;
+            (self.content, self.broken) = (kept, false);
             return Ok(());
         }
         self.store(next)
@@ -111,9 +115,12 @@ impl Failed {
 
     /// Makes durable that `seqno` failed here.
     pub fn add(&mut self, seqno: Seqno) -> io::Result<()> {
-        // Before the database has a place nothing is applied.
         let Some(mut next) = self.content.clone() else {
-            return Ok(());
+            return match self.broken {
+                true => Err(io::Error::other("it could not be written before")),
+                // Before the database has a place nothing is applied.
+                false => Ok(()),
+            };
         };
         if seqno <= next.since || !next.failed.insert(seqno) {
             return Ok(());
@@ -134,33 +141,26 @@ impl Failed {
 
     fn store(&mut self, mut next: Content) -> io::Result<()> {
         // What cannot be written is not to be judged by.
-        self.content = None;
+        (self.content, self.broken) = (None, true);
         next.number = self.number + 1;
-        let place = (next.number % 2) * SLOT as u64;
+        let place = FIRST as u64 + (next.number % 2) * SLOT as u64;
         let slot = encode(&next);
         let file = self.file()?;
         file.write_all_at(&slot, place)?;
         file.sync_data()?;
         self.number = next.number;
-        self.content = Some(next);
+        (self.content, self.broken) = (Some(next), false);
         Ok(())
     }
 
-    /// The file at its name: a copy of the database may have replaced it.
+    /// The file at its name: a copy of the database may have replaced it. The marks make it.
     fn file(&mut self) -> io::Result<&File> {
-        let path = self.dir.join(FAILED_FILE);
+        let path = self.dir.join(MARKS_FILE);
         let kept = self.file.take().filter(|file| leads_to(&path, file));
-        let file = match kept.map_or_else(|| OpenOptions::new().write(true).open(&path), Ok) {
-            Ok(file) if file.metadata()?.len() == 2 * SLOT as u64 => file,
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {
-                let file = File::create(&path)?;
-                file.write_all_at(&[0; 2 * SLOT], 0)?;
-                file.sync_all()?;
-                File::open(&self.dir)?.sync_all()?;
-                file
-            }
-        };
+        let file = kept.map_or_else(|| OpenOptions::new().write(true).open(&path), Ok)?;
+        if file.metadata()?.len() != FILE_LEN as u64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it was cut off"));
+        }
         Ok(self.file.insert(file))
     }
 }
@@ -223,6 +223,7 @@ pub fn fuzzed(slot: &[u8]) -> Option<[u8; SLOT]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ddl_marks::{Mark, Marks, Progress};
 
     fn at(seqno: Seqno) -> Position {
         Position {
@@ -232,6 +233,8 @@ mod tests {
     }
 
     fn opened(dir: &Path) -> Failed {
+        let mut marks = Marks::open(dir, dir).expect("they are read");
+        marks.ready().expect("room");
         Failed::open(dir, dir).expect("it is read")
     }
 
@@ -319,9 +322,9 @@ mod tests {
         failed.stands(at(10), true).expect("it is written");
         failed.add(12).expect("it is written");
         failed.add(13).expect("it is written");
-        let path = dir.path().join(FAILED_FILE);
+        let path = dir.path().join(MARKS_FILE);
         let whole = std::fs::read(&path).expect("it is there");
-        let place = (failed.number % 2) as usize * SLOT;
+        let place = FIRST + (failed.number % 2) as usize * SLOT;
         for torn in [place, place + 60, place + SLOT - 1] {
             let mut bytes = whole.clone();
             bytes[torn] ^= 1;
@@ -329,11 +332,43 @@ mod tests {
             let left = opened(dir.path());
             assert_eq!((left.has(12), left.has(13)), (Some(true), Some(false)));
         }
-        std::fs::write(&path, &whole[..SLOT + 7]).expect("room");
-        let mut short = opened(dir.path());
-        short.stands(at(20), false).expect("it is written");
-        short.add(21).expect("it is written");
-        assert_eq!(opened(dir.path()).has(21), Some(true));
+    }
+
+    #[test]
+    fn marks_and_failures_leave_each_other_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut failed = opened(dir.path());
+        failed.stands(at(10), true).expect("it is written");
+        let mut marks = Marks::open(dir.path(), dir.path()).expect("they are read");
+        for seqno in 11..20 {
+            let mark = Mark {
+                at: at(seqno),
+                progress: Progress::Ended { ok: true },
+                untold: 0,
+                former: None,
+            };
+            marks.write(mark).expect("room");
+            failed.add(seqno).expect("it is written");
+            let read = Marks::open(dir.path(), dir.path()).expect("they are read");
+            assert_eq!(read.newest(), Some(mark));
+            assert_eq!(opened(dir.path()).has(seqno), Some(true));
+        }
+    }
+
+    /// Which keeps nothing behind the marks, and does not list what fails in it.
+    #[test]
+    fn after_a_run_of_a_build_from_before_nothing_is_known() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut failed = opened(dir.path());
+        failed.stands(at(10), true).expect("it is written");
+        failed.add(12).expect("it is written");
+        let path = dir.path().join(MARKS_FILE);
+        let marks = std::fs::read(&path).expect("it is there");
+        std::fs::write(&path, &marks[..FIRST]).expect("room");
+        let mut again = opened(dir.path());
+        again.stands(at(20), false).expect("it is written");
+        let known = [12, 15, 20, 21].map(|seqno| again.has(seqno));
+        assert_eq!(known, [None, None, None, Some(false)]);
     }
 
     #[test]
@@ -341,10 +376,15 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let mut failed = opened(dir.path());
         failed.stands(at(10), true).expect("it is written");
-        let path = dir.path().join(FAILED_FILE);
+        let path = dir.path().join(MARKS_FILE);
         std::fs::remove_file(&path).expect("it is there");
         std::fs::create_dir(&path).expect("room");
-        assert!(failed.add(12).is_err());
-        assert_eq!((failed.has(12), failed.has(13)), (None, None));
+        for seqno in [12, 13] {
+            assert!(failed.add(seqno).is_err());
+            assert_eq!(failed.has(seqno), None);
+        }
+        let mut other = Failed::open(&path, &path).expect("it is read");
+        assert!(other.stands(at(10), true).is_err(), "there is no file");
+        assert!(other.add(12).is_err());
     }
 }

@@ -86,7 +86,7 @@ pub const LACKING: Target = Target {
     },
 };
 
-/// A slot of `dromon.failed.log`, as it is and with the checksum put right.
+/// A slot behind the marks in `dromon.ddl.log`, as it is and with the checksum put right.
 pub const FAILED: Target = Target {
     name: "failed",
     run: |data| {

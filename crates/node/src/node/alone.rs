@@ -168,6 +168,8 @@ pub(super) struct Probed {
     pub reached: Vec<Reached>,
     /// One that may be there and cannot be asked: why, and what to do.
     pub untold: Option<String>,
+    /// The same, of one that is there and is not just starting.
+    pub barred: Option<String>,
     /// The same of one that only does not speak, as the dead may not.
     pub silent: Option<String>,
     /// One that may go on alone at any moment.
@@ -552,6 +554,7 @@ impl Node {
         let mut probed = Probed {
             reached: Vec::new(),
             untold: None,
+            barred: None,
             silent: None,
             going: None,
             looking: BTreeMap::new(),
@@ -569,7 +572,10 @@ impl Node {
                         }
                         AskError::Unlooked(_) => probed.unlooked.push(addr),
                         AskError::Silent(_) => probed.silent = probed.silent.or(why),
-                        _ => probed.untold = probed.untold.or(why),
+                        _ => {
+                            probed.barred = probed.barred.or(why.clone());
+                            probed.untold = probed.untold.or(why);
+                        }
                     }
                     continue;
                 }

@@ -289,6 +289,8 @@ impl Node {
         }
         let stood = position;
         let founds = matches!(found.start, Start::Bootstrap { .. });
+        self.forced_here
+            .store(bootstrap || address.founds(), Relaxed);
         if founds && position.is_defined() {
             // What the database has is the beginning of the history founded here.
             position = found.state.position();
@@ -398,8 +400,15 @@ impl Node {
         } else {
             settings.wait_prim_timeout.max(Duration::from_secs(10))
         };
+        let by_itself = resumes && alone && !bootstrap && !address.founds() && !self.setup.witness;
         self.get_joined(&order, limit, join, found.leader, address, name)?;
+        if by_itself
+            && let Some(why) = self.goes_on_beside(name, address, settings, position.history)?
+        {
+            return Err(ConnectError::Refused(format!("{why} Nothing was changed")));
+        }
         if self.went_alone.swap(false, Relaxed) {
+            self.forced_here.store(true, Relaxed);
             self.drop_others(&order, &self.others());
         }
         if self.setup.witness {

@@ -419,10 +419,11 @@ impl Node {
                     winner => format!("Vote on seqno {seqno} decided: {winner:016x}"),
                 });
                 let released = self.gates.released();
-                note_winner(&mut lock(&self.votes), seqno, winner, released);
+                // Who votes late is told once more; who is there by then had no say.
+                let again = note_winner(&mut lock(&self.votes), seqno, winner, released);
                 lock(&self.own_ballots).asked.remove(&seqno);
                 self.vote_decided.notify_all();
-                if is_failure(winner) {
+                if is_failure(winner) && !again {
                     let alone = course.state.voters().len() < 2;
                     self.enqueue(QueueItem {
                         seqno: course.state.position().seqno,

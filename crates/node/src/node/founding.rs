@@ -320,6 +320,7 @@ impl Node {
         let Probed {
             reached,
             untold,
+            barred: _,
             silent,
             going,
             looking,

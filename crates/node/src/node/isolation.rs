@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dromon_gates::Seqno;
@@ -12,7 +13,7 @@ use super::local::KeyParts;
 use super::{Node, OwnBallots, Phase, Shared, lock};
 use crate::cluster::{ClusterView, Member};
 use crate::database::{Meta, Outcome};
-use crate::failed::FAILED_FILE;
+use crate::ddl_marks::MARKS_FILE;
 use crate::messages::{Control, Position, encode, kind};
 use crate::trx::{Kind, Stage, Trx};
 use crate::votes::{NOBODY, is_failure};
@@ -73,9 +74,10 @@ impl OwnBallots {
     }
 }
 
+/// What is said then.
 fn not_noted(seqno: Seqno, e: &std::io::Error) -> String {
     format!(
-        "that seqno {seqno} failed here could not be noted in {FAILED_FILE}: {e}. After a restart nobody could tell whether \
+        "that seqno {seqno} failed here could not be noted in {MARKS_FILE}: {e}. After a restart nobody could tell whether \
          this database has it"
     )
 }
@@ -102,17 +104,19 @@ fn put_back(
 }
 
 /// Notes what the members decided of `seqno`. What is said of a late ballot comes after that, and may be less: they
-/// forget. What is behind `released` is kept, however much: it may yet be waited for here.
+/// forget. What is behind `released` is kept, however much: it may yet be waited for here. Whether it was known.
 pub(super) fn note_winner(
     votes: &mut BTreeMap<Seqno, u64>,
     seqno: Seqno,
     winner: u64,
     released: Seqno,
-) {
+) -> bool {
+    let known = votes.contains_key(&seqno);
     votes.entry(seqno).or_insert(winner);
     while votes.len() > VOTES_KEPT && votes.keys().next().is_some_and(|first| *first <= released) {
         votes.pop_first();
     }
+    known
 }
 
 impl Node {
@@ -259,6 +263,9 @@ impl Node {
                  so its effect may be what is in its way; it counts as done. Compare the tables it names with the \
                  other members' (CHECKSUM TABLE)"
             ));
+            if let Err(e) = self.note_failed(seqno) {
+                self.warn(&not_noted(seqno, &e));
+            }
             return Outcome::Ok;
         }
         if !statement && self.was_thrown_away(seqno) {
@@ -489,8 +496,12 @@ impl Node {
             None => {}
             Some(from) if seqno <= from => {
                 let succeeded = lock(&self.failed).has(seqno) == Some(false);
+                // What nobody else can give a copy of is not to be given up.
+                let stays = alone
+                    || self.forced_here.load(Relaxed)
+                    || self.shared().nobody_else_has_data();
                 match succeeded && !known {
-                    true if alone => self.tell_others_lack(at),
+                    true if stays => self.tell_others_lack(at),
                     true => self.leave_inconsistent(&format!(
                         "Vote on {at}: it has failed on the members that were there, after this node had left, and its data \
                          has it. Leaving cluster: a full copy settles that, at the next start"
@@ -511,13 +522,13 @@ impl Node {
         }
     }
 
-    /// One member failed at `at` and went on alone; nobody could tell it that this node has succeeded. What was
-    /// acknowledged here is not to be given up for that.
+    /// What failed at `at` on one member that went on alone, or on members that are gone, succeeded here. It is not to be
+    /// given up for that: it was acknowledged, and nobody could tell them, or nobody else has data.
     fn tell_others_lack(&self, at: Position) {
         self.error(&format!(
-            "{at} has succeeded here, and failed on the only member that was there after this node had left: the two differ. \
-             Compare the tables (CHECKSUM TABLE; a statement (DDL) by their definitions). If they differ, have one of the two \
-             take a full copy: this one loses what it alone has, the other one what it alone has"
+            "{at} has succeeded here, and failed on those that were there after this node had left: their data differs from this \
+             node's. Compare the tables (CHECKSUM TABLE; a statement (DDL) by their definitions) before another one is used \
+             beside it. If they differ, have one take a full copy of the other: what only the former has is lost then"
         ));
     }
 
@@ -526,7 +537,7 @@ impl Node {
         let at = self.at(seqno);
         if let Err(e) = lock(&self.failed).stands(at, anew) {
             self.warn(&format!(
-                "{FAILED_FILE} in {} cannot be written: {e}. It says what failed here and on the other members alike; until it \
+                "{MARKS_FILE} in {} cannot be written: {e}. It says what failed here and on the other members alike; until it \
                  can be, a node that finds something to fail leaves the cluster",
                 self.settings().base_dir.display()
             ));
@@ -576,14 +587,17 @@ mod tests {
         note_winner(&mut votes, 4, 7, 0);
         note_winner(&mut votes, 4, 0, 0);
         assert_eq!(votes, BTreeMap::from([(4, 7)]));
-        (5..=2000).for_each(|seqno| note_winner(&mut votes, seqno, 0, seqno));
+        assert!((5..=2000).all(|seqno| !note_winner(&mut votes, seqno, 0, seqno)));
         assert_eq!((votes.len(), votes.get(&4)), (VOTES_KEPT, None));
     }
 
     #[test]
     fn what_is_decided_late_is_there_for_who_waits_for_it() {
         let mut votes = BTreeMap::new();
-        (2000..4000).for_each(|seqno| note_winner(&mut votes, seqno, 7, 4));
+        let known: Vec<Seqno> = (2000..4000)
+            .filter(|seqno| note_winner(&mut votes, *seqno, 7, 4))
+            .collect();
+        assert_eq!(known, [2000]);
         note_winner(&mut votes, 5, 7, 4);
         assert_eq!(votes.get(&5), Some(&7));
         note_winner(&mut votes, 4001, 7, 3999);

@@ -773,6 +773,8 @@ pub struct Node {
     force_primary: AtomicBool,
     /// It did so: the others are to be dropped once it is in.
     went_alone: AtomicBool,
+    /// This node was told to found, or to go on without others.
+    forced_here: AtomicBool,
     /// It founds a cluster on its own log, which names nobody else.
     founds_alone: AtomicBool,
     /// What the storage engine said where the state file says something else.

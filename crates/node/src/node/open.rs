@@ -17,7 +17,7 @@ use super::{Counters, Delivered, Engines, Node, Pending, Phase, Setup, Shared, l
 use crate::closed::ClosedTables;
 use crate::database::{Database, Level};
 use crate::ddl_marks::{MARKS_FILE, Mark, Marks, Progress};
-use crate::failed::{FAILED_FILE, Failed};
+use crate::failed::Failed;
 use crate::flow::Flow;
 use crate::grastate::{GraState, STATE_FILE, StateFile, ViewState};
 use crate::lacking::{LACKING_FILE, Lacking, LackingFile};
@@ -166,8 +166,7 @@ impl Node {
         })?;
         let failed = Failed::open(&settings.base_dir, &setup.data_dir).map_err(|e| {
             OpenError::State(format!(
-                "{FAILED_FILE} in {} cannot be read: {e}. It says what failed here and on the other members alike. Give the \
-                 server's user read and write access to it, or remove it; then start this node again",
+                "{MARKS_FILE} in {} cannot be read: {e}",
                 settings.base_dir.display()
             ))
         })?;
@@ -317,6 +316,7 @@ impl Node {
             engine_silent: Default::default(),
             wants_copy: AtomicBool::new(false),
             went_alone: Default::default(),
+            forced_here: Default::default(),
             founds_alone: Default::default(),
             forget_log: Default::default(),
             last_with_data: Default::default(),

@@ -73,6 +73,24 @@ pub(super) fn may_be_missed(log: &LogSummary) -> bool {
     log.members.contains_key(&log.id) && has_others(log)
 }
 
+/// Whether this one's log is of another incarnation than `log`, which names its own node alone, or has as much.
+fn is_parted(r: &Reached, log: &LogSummary) -> bool {
+    let as_much = (r.last.term, r.last.index) >= (log.last.term, log.last.index);
+    r.last.index > 0 && (as_much || incarnation(r.last.term) != log.end.last.incarnation())
+}
+
+/// What is said then.
+fn beside_the_last_one(r: &Reached, log: &LogSummary) -> String {
+    let (theirs, ours) = (incarnation(r.last.term), log.end.last.incarnation());
+    format!(
+        "{} has a log of the same data, of incarnation {theirs} (here {ours}), and this node's log names nobody else: one of the two was \
+         forced to go on without the other, or is a clone of it. What only one of them has acknowledged has to be given up: \
+         compare them (dromon log show), set safe_to_bootstrap: 0 in grastate.dat of the one to give up, start the other one \
+         with --wsrep-new-cluster (galera_new_cluster does), then that one as usual.",
+        r.addr
+    )
+}
+
 /// What is said of a leader of another history by who has data and cannot change it now.
 pub(super) fn other_history(theirs: Uuid, position: Position) -> String {
     format!(
@@ -374,17 +392,44 @@ impl Node {
             _ => reached.iter().filter(|r| is_member(r.id)).count() == named,
         };
         reached.retain(|r| is_member(r.id) || r.history == history);
+        if named == 0 {
+            let parted = reached.iter().find(|r| !r.primary && is_parted(r, log));
+            let beside = parted.map(|r| beside_the_last_one(r, log));
+            if let Some(why) = beside.or(probed.barred) {
+                self.warn_now_and_then(&format!(
+                    "{why} This node does not go on by itself meanwhile"
+                ));
+                return true;
+            }
+            if !probed.looking.is_empty() || !probed.unlooked.is_empty() {
+                return true; // what is said of them names them
+            }
+        }
         let mut terms = reached.iter().map(|r| r.last.term);
-        let parted_from = |r: &Reached| {
-            let as_much = (r.last.term, r.last.index) >= (log.last.term, log.last.index);
-            let other = incarnation(r.last.term) != log.end.last.incarnation();
-            r.last.index > 0 && (as_much || other)
-        };
         reached.iter().any(|r| r.primary)
             || probed.going.is_some()
             || terms.any(|term| is_later(term, log))
-            || named == 0 && reached.iter().any(parted_from)
             || !all && looked < patience
+    }
+
+    /// The last node of a cluster has gone on by itself: whether another one has that is listed, of the same `history`. Two that
+    /// look at once do not see each other before that.
+    pub(super) fn goes_on_beside(
+        &self,
+        cluster: &str,
+        address: &ClusterAddress,
+        settings: &Settings,
+        history: Uuid,
+    ) -> Result<Option<String>, ConnectError> {
+        let Some(log) = self.look_into_log(settings)? else {
+            return Ok(None);
+        };
+        let listed = self.each_address(&others_listed(address, settings), settings);
+        let asked = listed.iter().map(|addr| (&NO_MEMBER, addr));
+        let reached = self.probe(cluster, asked).reached;
+        let mut same = reached.iter().filter(|r| r.history == history);
+        let other = same.find(|r| r.primary || is_parted(r, &log));
+        Ok(other.map(|r| beside_the_last_one(r, &log)))
     }
 
     /// The own log, if the leader at `addr` still counts it among the members'.
@@ -589,7 +634,7 @@ impl Node {
             differs: false,
             leader: None,
             counted_by: None,
-            needs_others: true,
+            needs_others: !names_itself_alone(&summary),
         }))
     }
 

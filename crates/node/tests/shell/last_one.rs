@@ -221,3 +221,44 @@ fn it_looks_for_the_others_for_some_seconds_first() {
         world.settle();
     });
 }
+
+/// Each has its log alone, and none hears the other before both go on.
+#[test]
+fn of_two_that_were_forced_apart_and_come_back_at_once_no_more_than_one_is_primary() {
+    let options = format!("{QUICK};{SHORT}");
+    run(3, &options, LIMIT, |world| {
+        let [disk_of_two, _] = two_leave(world);
+        world.crash(1);
+        world.edit_state_file(2, FLAG, "1");
+        let two = world.open(2, disk_of_two, Position::UNDEFINED);
+        two.connect("gcomm://", true).expect("it is forced");
+        world.synced(&two);
+        assert!(two.set(row(3), 3).is_committed());
+        world.crash(2);
+        let both = [1, 2].map(|n| world.open_again(n));
+        let results = std::thread::scope(|scope| {
+            let connect = |db: &Arc<Db>| {
+                let db = db.clone();
+                scope.spawn(move || db.connect(&World::url(), false))
+            };
+            both.each_ref()
+                .map(connect)
+                .map(|started| started.join().expect("no panic"))
+        });
+        let ends: Vec<String> = both
+            .iter()
+            .zip(results)
+            .filter_map(|(db, result)| {
+                let why = result.err()?.to_string();
+                let told = ["names nobody else", "as a later one", "failed to reach"];
+                assert!(told.iter().any(|t| why.contains(t)), "{why}");
+                Some(db.name.clone())
+            })
+            .collect();
+        if ends.is_empty() {
+            // One of them came to the other.
+            both.iter().for_each(|db| world.synced(db));
+            world.settle();
+        }
+    });
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dromon_node::failed::FAILED_FILE;
+use dromon_node::ddl_marks::{MARKS_FILE, SLOT};
 use dromon_node::{Phase, Position};
 
 use crate::partition::QUICK;
@@ -115,7 +115,7 @@ fn so_does_one_that_was_killed_and_nobody_else_is_put_out_by_it() {
     });
 }
 
-/// Without the file nobody knows who failed: nobody is put out then.
+/// A build from before has run on it, and notes nothing of the kind: nobody is put out then.
 #[test]
 fn without_its_notes_a_node_is_not_put_out() {
     run(3, QUICK, LIMIT, |world| {
@@ -126,7 +126,10 @@ fn without_its_notes_a_node_is_not_put_out() {
         let decided = format!("Vote on seqno {} decided", at.seqno);
         let heard = world.report.times(&b.name, &decided);
         world.crash(2);
-        std::fs::remove_file(world.data_dir(2).join(FAILED_FILE)).expect("it is there");
+        let marks = world.data_dir(2).join(MARKS_FILE);
+        let file = std::fs::File::options().write(true).open(marks);
+        let cut = file.and_then(|file| file.set_len(2 * SLOT as u64));
+        cut.expect("it is there");
         world.until("it is dropped", || a.size() == 1);
         let again = world.open_again(2);
         again.connect(&World::url(), false).expect("n1 is there");
@@ -173,9 +176,38 @@ fn what_one_alone_has_failed_is_not_taken_from_who_has_it() {
         world.until("people are told", || {
             world
                 .report
-                .said("has succeeded here, and failed on the only member")
+                .said("has succeeded here, and failed on those that were there")
         });
         assert!(again.set(row(3), 1).is_committed());
         assert_eq!(again.node().phase(), Phase::Joined);
+    });
+}
+
+/// Those that voted it down are gone for good, and an operator goes on with what it has.
+#[test]
+fn who_is_founded_on_keeps_what_others_voted_down() {
+    run(3, QUICK, LIMIT, |world| {
+        let [a, b, odd] = two_are_about_to_fail(world);
+        let at = odd.position();
+        they_fail(world, at, [&a, &b]);
+        left_inconsistent(world, &odd);
+        for n in 1..=3 {
+            world.crash(n);
+        }
+        world.edit_state_file(3, "uuid", &at.history.to_string());
+        world.edit_state_file(3, "safe_to_bootstrap", "1");
+        let again = world.open_again(3);
+        again.connect("gcomm://", true).expect("it is forced");
+        world.synced(&again);
+        world.until("people are told", || {
+            world
+                .report
+                .said("has succeeded here, and failed on those that were there")
+        });
+        assert!(again.set(row(3), 1).is_committed());
+        assert_eq!(
+            (again.node().phase(), again.read(row(2))),
+            (Phase::Joined, 1)
+        );
     });
 }

@@ -8,7 +8,6 @@ use std::sync::{Arc, Condvar, Mutex, Once, mpsc};
 use std::time::{Duration, Instant};
 
 use dromon_node::ddl_marks::MARKS_FILE;
-use dromon_node::failed::FAILED_FILE;
 use dromon_node::grastate::{GraState, STATE_FILE, VIEW_FILE};
 use dromon_node::lacking::LACKING_FILE;
 use dromon_node::{Database, FINISH, Level, Node, Outcome, Position, QUEUE_HERE, Setup, Standing};
@@ -316,7 +315,7 @@ impl World {
         std::fs::write(dir.join("dromon-spool-1-0.log"), b"").expect("room");
         let before = lock(&self.data_dirs).insert(n, dir.clone());
         if let Some(before) = before.filter(|_| !empty) {
-            for name in [STATE_FILE, VIEW_FILE, MARKS_FILE, LACKING_FILE, FAILED_FILE] {
+            for name in [STATE_FILE, VIEW_FILE, MARKS_FILE, LACKING_FILE] {
                 // There need not be one.
                 let _ = std::fs::copy(before.join(name), dir.join(name));
             }

@@ -127,6 +127,7 @@ mod tests {
             let mut probed = Probed {
                 reached: Vec::new(),
                 untold: None,
+                barred: None,
                 silent: None,
                 going: None,
                 looking: told.collect(),
