@@ -343,15 +343,15 @@ table! {
     "pc.checksum": B, Is("false"), Connect, Always, Bool, RW, Ignored:
         "every message always carries a checksum";
     "pc.ignore_quorum": B, Is("false"), Any, Always, Bool, RW, Mapped:
-        "this node goes on by itself when the majority is lost, whoever else is there, as a new incarnation: two parts may do so, and one of them takes a full copy later";
+        "this node goes on by itself when the majority is lost, whoever else is there, as a new incarnation: two parts may do so, and one of them takes a full copy later, which an operator decides";
     "pc.ignore_sb": B, Is("false"), Any, Always, Bool, RW, Mapped:
-        "the half of a cluster that the other half cannot be heard from goes on by itself, as a new incarnation: both may do so, and one of them takes a full copy later";
+        "the half of a cluster that the other half cannot be heard from goes on by itself, as a new incarnation: both may do so, and one of them takes a full copy later, which an operator decides";
     "pc.linger": Span(0), Is("PT20S"), Connect, Always, Dbl, RO, Ignored:
         "a leaving node waits until its leave is ordered, and no longer";
     "pc.npvo": B, Is("false"), Connect, Always, Bool, RW, Ignored:
         "there is one history: of two primary components the one with the majority is the only one";
     "pc.recovery": B, Is("true"), Connect, Always, Bool, RO, Ignored:
-        "after an outage of all nodes the members always form the primary component again by themselves, if there was more than one";
+        "after an outage of all nodes the members always form the primary component again by themselves, and so does the last one that was left";
     "pc.version": Int(0, BIG), Is("0"), Connect, Always, Str, RO, Ignored:
         "the cluster agrees on its protocol by itself";
     "pc.wait_prim": B, Is("true"), Connect, Always, Bool, RO, Ignored:
