@@ -6,13 +6,17 @@ use std::fmt::Debug;
 use crate::positions::Seqno;
 use crate::queue::QueueItem;
 
-/// Where events lie that are too many for memory: first in, first out.
+/// Where events lie that are too many for memory: first in, first out. The queue's lock is not held while it
+/// reads or writes: a disk that hangs must not stop who only asks how much waits.
 pub trait Overflow<T>: Debug + Send {
     /// Whether `item` may lie there: it has a seqno of its own and is not exclusive, and
     /// what it gives back takes as many bytes of memory as the queue may know (none).
     fn takes(&self, item: &QueueItem<T>) -> bool;
-    /// Takes the next one, of a higher seqno than all before.
-    fn push(&mut self, item: QueueItem<T>);
+    /// Takes the next one, of a higher seqno than all before; waits for nothing. True:
+    /// [`Overflow::write`] is due.
+    fn push(&mut self, item: QueueItem<T>) -> bool;
+    /// Puts away what it has taken.
+    fn write(&mut self);
     /// The oldest ones, `max` at most; none only if it has none.
     fn pop(&mut self, max: usize) -> Kept<T>;
     /// Drops all with a seqno up to this one; answers how many.
@@ -46,12 +50,23 @@ pub(crate) struct Line<T> {
     /// With so many in memory the next one goes elsewhere.
     here_max: usize,
     overflow: Option<Box<dyn Overflow<T>>>,
+    /// Somebody reads or writes the overflow, and has it meanwhile.
+    lent: bool,
 }
 
 #[derive(Debug)]
 enum Slot<T> {
     Here(QueueItem<T>),
     /// So many lie in the overflow.
+    Away(usize),
+}
+
+/// What comes first.
+pub(crate) enum Front {
+    Nothing,
+    /// One in memory, with this seqno.
+    Here(Seqno),
+    /// So many lie in the overflow: they are to be fetched first ([`Line::fetched`]).
     Away(usize),
 }
 
@@ -66,6 +81,7 @@ impl<T> Line<T> {
             exclusive: 0,
             here_max,
             overflow,
+            lent: false,
         }
     }
 
@@ -94,20 +110,46 @@ impl<T> Line<T> {
         self.exclusive > 0
     }
 
-    pub(crate) fn push_back(&mut self, item: QueueItem<T>) {
-        if self.here >= self.here_max
+    /// The overflow, for who reads or writes it without the queue's lock. Until it is back nothing
+    /// is asked of the line that needs it ([`Line::is_lent`]).
+    pub(crate) fn lend(&mut self) -> Option<Box<dyn Overflow<T>>> {
+        let overflow = self.overflow.take();
+        self.lent = overflow.is_some();
+        overflow
+    }
+
+    /// The overflow is back.
+    pub(crate) fn is_back(&mut self, overflow: Box<dyn Overflow<T>>) {
+        self.overflow = Some(overflow);
+        self.lent = false;
+    }
+
+    /// Whether somebody has the overflow.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.lent
+    }
+
+    /// Whether the next one goes to the overflow, if that takes it.
+    pub(crate) fn is_full(&self) -> bool {
+        self.here >= self.here_max
+    }
+
+    /// True: [`Overflow::write`] is due.
+    pub(crate) fn push_back(&mut self, item: QueueItem<T>) -> bool {
+        if self.is_full()
             && let Some(overflow) = self.overflow.as_mut().filter(|o| o.takes(&item))
         {
-            overflow.push(item);
+            let due = overflow.push(item);
             self.len += 1;
             match self.slots.back_mut() {
                 Some(Slot::Away(n)) => *n += 1,
                 _ => self.slots.push_back(Slot::Away(1)),
             }
-            return;
+            return due;
         }
         self.count(&item);
         self.slots.push_back(Slot::Here(item));
+        false
     }
 
     pub(crate) fn push_front(&mut self, item: QueueItem<T>) {
@@ -115,59 +157,64 @@ impl<T> Line<T> {
         self.slots.push_front(Slot::Here(item));
     }
 
-    /// The oldest one.
-    pub(crate) fn front(&mut self) -> Option<&QueueItem<T>> {
-        while let Some(Slot::Away(n)) = self.slots.front() {
-            let n = *n;
-            self.fetch(n);
-        }
+    pub(crate) fn front(&self) -> Front {
         match self.slots.front() {
-            Some(Slot::Here(item)) => Some(item),
-            _ => None,
+            None => Front::Nothing,
+            Some(Slot::Here(item)) => Front::Here(item.seqno),
+            Some(Slot::Away(n)) => Front::Away((*n).min(BLOCK)),
         }
     }
 
-    pub(crate) fn pop_front(&mut self) -> Option<QueueItem<T>> {
-        self.front()?;
-        let Some(Slot::Here(item)) = self.slots.pop_front() else {
-            return None;
+    /// The oldest one, if that is in memory.
+    pub(crate) fn pop_here(&mut self) -> Option<QueueItem<T>> {
+        let item = match self.slots.pop_front()? {
+            Slot::Here(item) => item,
+            away => {
+                self.slots.push_front(away);
+                return None;
+            }
         };
-        self.here -= 1;
-        self.len -= 1;
-        self.bytes -= item.bytes;
-        self.exclusive -= usize::from(item.exclusive);
+        self.uncount(&item);
         self.give_back();
         Some(item)
     }
 
-    /// Drops the ordered ones up to `seqno`; answers how many.
-    pub(crate) fn drop_through(&mut self, seqno: Seqno) -> usize {
+    /// The oldest one, wherever it lies.
+    fn pop_front(&mut self) -> Option<QueueItem<T>> {
+        while let Front::Away(n) = self.front() {
+            let kept = self.overflow.as_mut().map(|o| o.pop(n));
+            self.fetched(kept);
+        }
+        self.pop_here()
+    }
+
+    /// Drops the ordered ones in memory up to `seqno`; answers how many.
+    pub(crate) fn drop_here(&mut self, seqno: Seqno) -> usize {
         let before = self.len;
-        let mut away = match &mut self.overflow {
-            Some(overflow) => overflow.drop_through(seqno),
-            None => 0,
-        };
-        let slots = std::mem::take(&mut self.slots);
-        (self.here, self.len, self.bytes, self.exclusive) = (0, 0, 0, 0);
-        for slot in slots {
+        for slot in std::mem::take(&mut self.slots) {
             match slot {
-                Slot::Here(item) if item.ordered && item.seqno <= seqno => {}
-                Slot::Here(item) => {
-                    self.count(&item);
-                    self.slots.push_back(Slot::Here(item));
-                }
-                Slot::Away(n) => {
-                    let gone = n.min(away);
-                    away -= gone;
-                    if n > gone {
-                        self.len += n - gone;
-                        self.slots.push_back(Slot::Away(n - gone));
-                    }
-                }
+                Slot::Here(item) if item.ordered && item.seqno <= seqno => self.uncount(&item),
+                other => self.slots.push_back(other),
             }
         }
         self.give_back();
         before - self.len
+    }
+
+    /// The overflow has dropped its `gone` oldest ones.
+    pub(crate) fn drop_away(&mut self, gone: usize) {
+        let mut left = gone;
+        self.slots.retain_mut(|slot| match slot {
+            Slot::Here(_) => true,
+            Slot::Away(n) => {
+                let here = left.min(*n);
+                left -= here;
+                *n -= here;
+                *n > 0
+            }
+        });
+        self.len -= gone - left;
+        self.give_back();
     }
 
     fn count(&mut self, item: &QueueItem<T>) {
@@ -177,15 +224,21 @@ impl<T> Line<T> {
         self.exclusive += usize::from(item.exclusive);
     }
 
-    /// Has the first ones of the `n` in memory that lie away at the front.
-    fn fetch(&mut self, n: usize) {
-        let kept = self.overflow.as_mut().map(|o| o.pop(n.min(BLOCK)));
+    fn uncount(&mut self, item: &QueueItem<T>) {
+        self.here -= 1;
+        self.len -= 1;
+        self.bytes -= item.bytes;
+        self.exclusive -= usize::from(item.exclusive);
+    }
+
+    /// What [`Overflow::pop`] gave of those that lie away at the front.
+    pub(crate) fn fetched(&mut self, kept: Option<Kept<T>>) {
         match kept {
             Some(Kept::Events(events)) if !events.is_empty() => {
-                let left = n.saturating_sub(events.len());
-                self.slots.pop_front();
-                if left > 0 {
-                    self.slots.push_front(Slot::Away(left));
+                if let Some(Slot::Away(n)) = self.slots.pop_front()
+                    && n > events.len()
+                {
+                    self.slots.push_front(Slot::Away(n - events.len()));
                 }
                 self.len -= events.len();
                 for item in events.into_iter().rev() {
@@ -257,9 +310,12 @@ mod tests {
             item.value == 0
         }
 
-        fn push(&mut self, item: QueueItem<u8>) {
+        fn push(&mut self, item: QueueItem<u8>) -> bool {
             self.items.push_back((item.seqno, item.value));
+            false
         }
+
+        fn write(&mut self) {}
 
         fn pop(&mut self, max: usize) -> Kept<u8> {
             if self.lost {
@@ -286,6 +342,13 @@ mod tests {
         fn fresh(&self) -> Box<dyn Overflow<u8>> {
             Box::<Elsewhere>::default()
         }
+    }
+
+    fn drop_through(line: &mut Line<u8>, seqno: Seqno) -> usize {
+        let here = line.drop_here(seqno);
+        let away = line.overflow.as_mut().map_or(0, |o| o.drop_through(seqno));
+        line.drop_away(away);
+        here + away
     }
 
     fn line(here_max: usize) -> Line<u8> {
@@ -330,7 +393,9 @@ mod tests {
                         model.push_front((last, 1));
                     }
                     Step::Pop(n) => for _ in 0..n {
-                        prop_assert_eq!(line.front().map(|i| i.seqno), model.front().map(|m| m.0));
+                        if let Front::Here(seqno) = line.front() {
+                            prop_assert_eq!(Some(seqno), model.front().map(|m| m.0));
+                        }
                         let popped = line.pop_front().map(|i| (i.seqno, i.value));
                         prop_assert_eq!(popped, model.pop_front());
                     },
@@ -338,7 +403,7 @@ mod tests {
                         let seqno = last - Seqno::from(back % 16);
                         let before = model.len();
                         model.retain(|(s, value)| *value == 1 || *s > seqno);
-                        prop_assert_eq!(line.drop_through(seqno), before - model.len());
+                        prop_assert_eq!(drop_through(&mut line, seqno), before - model.len());
                     }
                     Step::Drain => {
                         let fresh = line.fresh();

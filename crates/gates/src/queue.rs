@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::line::{Drained, Line, Overflow};
+use crate::line::{Drained, Front, Line, Overflow};
 use crate::positions::Seqno;
 
 /// One event in total order.
@@ -61,13 +61,14 @@ pub struct QueueStats {
 /// the lowest unfinished seqno always has a thread. Pushing waits for no thread that applies, as
 /// delivery must never wait; its producer bounds it by slowing origins and by
 /// dropping payloads that can be read again, and where nobody may be slowed (a copy is on its
-/// way, a pause) most of it lies elsewhere ([`Overflow`]).
+/// way, a pause) most of it lies elsewhere ([`Overflow`]). Who has to do with what lies there waits
+/// for its disk, and nobody else does.
 #[derive(Debug)]
 pub struct ApplyQueue<T> {
     inner: Mutex<Inner<T>>,
     wake: Condvar,
-    /// For who waits until nobody waits for a place: a wake-up meant for a thread that takes
-    /// events must not end here.
+    /// For who waits until nobody waits for a place, or until the overflow is back: a wake-up meant
+    /// for a thread that takes events must not end here.
     back: Condvar,
 }
 
@@ -83,6 +84,8 @@ struct Inner<T> {
     /// if more is left: to wake one for each of a batch would be in vain where those who are
     /// awake already are as quick.
     waking: bool,
+    /// A thread that wants an event waits for who has the overflow.
+    stalled: bool,
     /// Of those who have one, those whose event waits for its place.
     aside: usize,
     spare: bool,
@@ -120,6 +123,7 @@ impl<T> ApplyQueue<T> {
                 idle: 0,
                 busy: 0,
                 waking: false,
+                stalled: false,
                 aside: 0,
                 spare: false,
                 exclusive_running: false,
@@ -138,34 +142,57 @@ impl<T> ApplyQueue<T> {
     /// [`ApplyQueue::close`]. False: the latter, so nobody has it.
     pub fn push(&self, item: QueueItem<T>) -> bool {
         let mut inner = self.lock();
+        while inner.items.is_lent() && inner.items.is_full() {
+            self.back.wait(&mut inner);
+        }
         if inner.closed || item.ordered && item.seqno <= inner.floor {
             return !inner.closed;
         }
-        inner.items.push_back(item);
+        let write = inner.items.push_back(item);
         let len = inner.items.len();
         let stats = &mut inner.stats;
         stats.max = stats.max.max(len);
         stats.sum += len as u64 - 1;
         stats.samples += 1;
-        self.wake_one(inner);
+        self.wake_one(&mut inner);
+        if write {
+            self.elsewhere(&mut inner, |overflow| overflow.write());
+        }
         true
     }
 
     /// Puts an event before all that wait: it must come first whatever its seqno.
     pub fn push_front(&self, item: QueueItem<T>) {
-        let mut inner = self.lock();
+        let mut inner = self.lock_whole();
         inner.items.push_front(item);
-        self.wake_one(inner);
+        self.wake_one(&mut inner);
     }
 
     /// Has an idle thread look, unless one is about to.
-    fn wake_one(&self, mut inner: MutexGuard<'_, Inner<T>>) {
+    fn wake_one(&self, inner: &mut Inner<T>) {
         if inner.idle == 0 || inner.waking {
             return;
         }
         inner.waking = true;
         // Before others can see that somebody is about to look.
         self.wake.notify_one();
+    }
+
+    /// Has the overflow do `work`, which may take as long as a disk does: without the lock meanwhile.
+    /// `None`: there is none.
+    fn elsewhere<R>(
+        &self,
+        inner: &mut MutexGuard<'_, Inner<T>>,
+        work: impl FnOnce(&mut dyn Overflow<T>) -> R,
+    ) -> Option<R> {
+        let mut overflow = inner.items.lend()?;
+        let done = MutexGuard::unlocked(inner, || work(&mut *overflow));
+        inner.items.is_back(overflow);
+        if std::mem::take(&mut inner.stalled) {
+            self.wake.notify_all();
+        }
+        self.back.notify_all();
+        Some(done)
     }
 
     /// Gives an event to the next idle thread, whatever else waits, runs or is held.
@@ -233,7 +260,7 @@ impl<T> ApplyQueue<T> {
         inner.busy += usize::from(took);
         if took && inner.items.len() > 0 {
             // Another thread may go on with the next one.
-            self.wake_one(inner);
+            self.wake_one(&mut inner);
         }
         popped
     }
@@ -244,8 +271,16 @@ impl<T> ApplyQueue<T> {
         deadline: Option<Instant>,
     ) -> Popped<T> {
         loop {
-            if let Some(item) = inner.take() {
-                return Popped::Item(item);
+            match inner.take() {
+                Took::Item(item) => return Popped::Item(item),
+                Took::Away(n) => {
+                    let kept = self.elsewhere(inner, |overflow| overflow.pop(n));
+                    inner.items.fetched(kept);
+                    // Who was woken meanwhile may have been this one.
+                    inner.waking = false;
+                    continue;
+                }
+                Took::Nothing => {}
             }
             if inner.closed && inner.items.len() == 0 && !inner.exclusive_running {
                 return Popped::Closed;
@@ -289,16 +324,19 @@ impl<T> ApplyQueue<T> {
     /// Drops the ordered events up to `seqno`, now and later: the database has
     /// them already. Events without a seqno of their own stay.
     pub fn drop_through(&self, seqno: Seqno) -> usize {
-        let mut inner = self.lock();
+        let mut inner = self.lock_whole();
         inner.floor = seqno;
-        let dropped = inner.items.drop_through(seqno);
+        let here = inner.items.drop_here(seqno);
+        let away = self.elsewhere(&mut inner, |overflow| overflow.drop_through(seqno));
+        let away = away.unwrap_or(0);
+        inner.items.drop_away(away);
         inner.is_shorter();
-        dropped
+        here + away
     }
 
     /// Drops everything that waits. Answers it, oldest first.
     pub fn clear(&self) -> Drained<T> {
-        let mut inner = self.lock();
+        let mut inner = self.lock_whole();
         inner.urgent.clear();
         let fresh = inner.items.fresh();
         let items = std::mem::replace(&mut inner.items, fresh);
@@ -317,7 +355,7 @@ impl<T> ApplyQueue<T> {
     /// Opens a closed queue again, empty and without holds. A thread that still has an
     /// exclusive event keeps the others waiting until it is done.
     pub fn reopen(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.lock_whole();
         inner.items = inner.items.fresh();
         inner.is_shorter();
         inner.urgent.clear();
@@ -378,25 +416,49 @@ impl<T> ApplyQueue<T> {
     fn lock(&self) -> MutexGuard<'_, Inner<T>> {
         self.inner.lock()
     }
+
+    /// The same, while nobody has the overflow: it may take as long as a disk does.
+    fn lock_whole(&self) -> MutexGuard<'_, Inner<T>> {
+        let mut inner = self.lock();
+        while inner.items.is_lent() {
+            self.back.wait(&mut inner);
+        }
+        inner
+    }
+}
+
+/// What a thread gets of the queue at once.
+enum Took<T> {
+    Item(QueueItem<T>),
+    Nothing,
+    /// The next ones lie in the overflow, so many at least.
+    Away(usize),
 }
 
 impl<T> Inner<T> {
-    fn take(&mut self) -> Option<QueueItem<T>> {
+    fn take(&mut self) -> Took<T> {
         if let Some(item) = self.urgent.pop_front() {
-            return Some(item);
+            return Took::Item(item);
         }
         let last = self.idle == 1 && self.busy > self.aside;
         if self.exclusive_running || (self.spare && last) {
-            return None;
+            return Took::Nothing;
         }
-        let seqno = self.items.front()?.seqno;
-        if self.hold_after.is_some_and(|at| seqno > at) {
-            return None;
+        match self.items.front() {
+            Front::Away(_) if self.items.is_lent() => {
+                self.stalled = true;
+                return Took::Nothing;
+            }
+            Front::Away(n) => return Took::Away(n),
+            Front::Here(seqno) if self.hold_after.is_none_or(|at| seqno <= at) => {}
+            Front::Here(_) | Front::Nothing => return Took::Nothing,
         }
-        let item = self.items.pop_front()?;
+        let Some(item) = self.items.pop_here() else {
+            return Took::Nothing;
+        };
         self.is_shorter();
         self.exclusive_running = item.exclusive;
-        Some(item)
+        Took::Item(item)
     }
 
     fn is_shorter(&mut self) {
@@ -405,11 +467,14 @@ impl<T> Inner<T> {
 }
 
 #[cfg(test)]
+mod away;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::line::ROOM_KEPT;
 
-    fn item(seqno: Seqno, exclusive: bool) -> QueueItem<&'static str> {
+    pub(super) fn item(seqno: Seqno, exclusive: bool) -> QueueItem<&'static str> {
         QueueItem {
             seqno,
             ordered: true,
@@ -425,7 +490,7 @@ mod tests {
     }
 
     /// As a thread does that has nothing else.
-    fn popped(q: &ApplyQueue<&'static str>) -> Option<Seqno> {
+    pub(super) fn popped(q: &ApplyQueue<&'static str>) -> Option<Seqno> {
         match q.pop(now()) {
             Popped::Item(i) => Some(i.seqno),
             Popped::Nothing | Popped::Closed => None,

@@ -161,7 +161,7 @@ impl QueueFiles {
         }
     }
 
-    fn write(&mut self) -> io::Result<()> {
+    fn write_tail(&mut self) -> io::Result<()> {
         let full = |r: &Records| r.written >= FILE_RECORDS;
         if self.files.back().is_none_or(full) {
             self.files.push_back(Records {
@@ -211,16 +211,18 @@ impl<T: Spills> Overflow<T> for QueueFiles {
         T::spilled(item).is_some()
     }
 
-    fn push(&mut self, item: QueueItem<T>) {
+    fn push(&mut self, item: QueueItem<T>) -> bool {
         let Some(queued) = T::spilled(&item) else {
-            return;
+            return false;
         };
         queued.encode(&mut self.tail);
-        if self.tail.len().is_multiple_of(BATCH * RECORD) {
-            match self.write() {
-                Ok(()) => self.refused = false,
-                Err(e) => self.say_refused(&e),
-            }
+        self.tail.len().is_multiple_of(BATCH * RECORD)
+    }
+
+    fn write(&mut self) {
+        match self.write_tail() {
+            Ok(()) => self.refused = false,
+            Err(e) => self.say_refused(&e),
         }
     }
 
@@ -348,7 +350,9 @@ mod tests {
 
     fn push_all(files: &mut QueueFiles, seqnos: std::ops::Range<Seqno>) {
         for seqno in seqnos {
-            files.push(item(seqno));
+            if files.push(item(seqno)) {
+                Overflow::<Value>::write(files);
+            }
         }
     }
 
