@@ -18,9 +18,10 @@ use dromon_gates::{Seqno, Waiter};
 use dromon_writeset::Uuid;
 
 use super::leave::ended;
+use super::unsaid::unsaid;
 use super::{Node, Phase, Shared, lock};
 use crate::cluster::{ClusterView, Member, MemberState};
-use crate::database::{Applier, Outcome};
+use crate::database::{Applier, Level, Outcome};
 use crate::donor::{self, Asked, Prospect};
 use crate::lacking::Gap;
 use crate::messages::{Control, Position, encode, kind};
@@ -360,7 +361,12 @@ impl Node {
         let unheard_until = begun + UNHEARD;
         let mut told = None;
         let mut nobody_since: Option<Instant> = None;
+        // Not while the lock is held: the server's log may lie on a disk that hangs.
+        let mut say: Vec<(Level, String)> = Vec::new();
         loop {
+            for (level, text) in say.drain(..) {
+                self.db.log(level, &text);
+            }
             let mut shared = self.shared();
             match shared.received.take() {
                 Some(Ok(position)) if position.history != view.position.history => {
@@ -448,27 +454,30 @@ impl Node {
                         )));
                     }
                 }
-                self.tell_in_vain(&mut told, now, &shared, asks_for);
+                say.extend(in_vain(&mut told, now, &shared, asks_for));
+            }
+            if !say.is_empty() {
+                continue;
             }
             if now < ask_at {
                 drop(self.wait_shared(shared, ask_at.min(now + DONOR_RETRY)));
                 continue;
             }
-            let unsaid = self.engine_silent.load(Relaxed);
+            let is_silent = self.engine_silent.load(Relaxed);
             if matches!(wanted, Wanted::Copy) && self.waits_for_donor(&shared, &own, asked.list()) {
                 if now < begun + UNSAID {
                     ask_at = now + HEARD_RETRY;
                     continue;
                 }
                 if told.is_none() {
-                    self.tell_unsaid();
+                    say.push((Level::Warning, unsaid()));
                 }
-                self.tell_in_vain(&mut told, now, &shared, asks_for);
+                say.extend(in_vain(&mut told, now, &shared, asks_for));
                 ask_at = now + DONOR_RETRY;
                 continue;
             }
             let mut donors = asked.list().to_owned();
-            if matches!(wanted, Wanted::Copy) && (unsaid || now < unheard_until) {
+            if matches!(wanted, Wanted::Copy) && (is_silent || now < unheard_until) {
                 let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
                 // Who was not heard yet may be about to report for the first time.
                 let may_come = now + UNHEARD < unheard_until + HEARD;
@@ -487,7 +496,7 @@ impl Node {
                     Some(None) => {
                         // Members report as soon as there is a link.
                         if !may_come {
-                            self.tell_in_vain(&mut told, now, &shared, asks_for);
+                            say.extend(in_vain(&mut told, now, &shared, asks_for));
                         }
                         let again = asked.nobody();
                         ask_at = now + if again { DONOR_RETRY } else { HEARD_RETRY };
@@ -499,7 +508,7 @@ impl Node {
             }
             shared.transfer_gaps = None;
             drop(shared);
-            if matches!(wanted, Wanted::Copy) && unsaid {
+            if matches!(wanted, Wanted::Copy) && is_silent {
                 // The server waits for the copy alone by now.
                 self.give_data_up().map_err(NoCopy::Never)?;
             }
@@ -522,21 +531,6 @@ impl Node {
                 // The order resends it for as long as this node is a member.
                 let _ = order.propose(kind::CONTROL, 0, encode(&message));
             }
-        }
-    }
-
-    /// Says why nobody gives anything to this node, now and then.
-    fn tell_in_vain(
-        &self,
-        told: &mut Option<Instant>,
-        now: Instant,
-        shared: &Shared,
-        wanted: &str,
-    ) {
-        if told.is_none_or(|at| now >= at + IN_VAIN) {
-            *told = Some(now);
-            let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
-            self.note(&donor::in_vain(&shared.uuid, wanted, members));
         }
     }
 
@@ -602,6 +596,21 @@ impl Node {
             still_member(&shared, kept)?;
         }
     }
+}
+
+/// Why nobody gives anything to this node, if it is time to say so again.
+fn in_vain(
+    told: &mut Option<Instant>,
+    now: Instant,
+    shared: &Shared,
+    wanted: &str,
+) -> Option<(Level, String)> {
+    if told.is_some_and(|at| now < at + IN_VAIN) {
+        return None;
+    }
+    *told = Some(now);
+    let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
+    Some((Level::Note, donor::in_vain(&shared.uuid, wanted, members)))
 }
 
 /// Fails if the others removed this node while it waited; `kept`: what is with its

@@ -23,7 +23,7 @@ use dromon_order::Start;
 pub const ASK_ENGINE: &str = "mariadbd --user=mysql --wsrep-recover --skip-log-bin --disable-log-error --skip-silent-startup";
 
 /// What is told of such an engine where nobody can give a copy.
-fn unsaid() -> String {
+pub(super) fn unsaid() -> String {
     format!(
         "the storage engine did not tell its position (see above), and nobody can give this node a full copy now. Until \
          somebody can, its data and its log stay as they are. If all nodes say so (full disks, for example), mend that and \
@@ -41,11 +41,6 @@ impl Node {
         self.note(&format!(
             "the storage engine does not tell its position: {why}"
         ));
-    }
-
-    /// Nobody can give this node a copy, and it does not know what its data is.
-    pub(super) fn tell_unsaid(&self) {
-        self.warn(&unsaid());
     }
 
     /// Whether the data stays what it is until a donor is there, or, where the server runs, until that can take a copy: the

@@ -523,6 +523,29 @@ fn an_engine_that_says_nothing_costs_no_data_for_a_donor_that_is_not_asked() {
     });
 }
 
+/// The server's log lies on a disk that hangs just then.
+#[test]
+fn who_waits_for_a_donor_tells_its_status_also_while_its_log_takes_nothing() {
+    run(3, PATIENT, LIMIT, |world| {
+        world.crash(3);
+        let again = world.open(3, world.crashed_disk(3), Position::UNDEFINED);
+        world.report.hold("no member can be donor now");
+        let joins = again.connect_from(&World::url(), "nobody", false);
+        joins.expect("two are there");
+        world.until("it is about to say so", || in_vain(world) > 0);
+        let (tell, told) = std::sync::mpsc::channel();
+        let asked = again.clone();
+        std::thread::spawn(move || tell.send(asked.count("local_state")));
+        let told = told.recv_timeout(Duration::from_secs(20));
+        world.report.let_go();
+        assert!(told.is_ok(), "it does not answer");
+        again.node().transfer_received(Position::UNDEFINED, -110);
+        let ended = "the state transfer failed here (error -110); the data is untouched";
+        world.until("its script has given up", || world.report.said(ended));
+        world.crash(3);
+    });
+}
+
 fn in_vain(world: &World) -> usize {
     world.report.times("n3", "no member can be donor now")
 }
