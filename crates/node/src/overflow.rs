@@ -86,8 +86,8 @@ pub trait Spills: Sized {
     fn spilled(item: &QueueItem<Self>) -> Option<Queued>;
     /// The event again.
     fn again(queued: Queued) -> QueueItem<Self>;
-    /// It stands for all that could not be read again, and why.
-    fn lost(why: String) -> QueueItem<Self>;
+    /// It stands for all that could not be read again, from `first` on, and why.
+    fn lost(why: String, first: Seqno) -> QueueItem<Self>;
 }
 
 /// Write sets in files, oldest first.
@@ -97,6 +97,8 @@ pub struct QueueFiles {
     files: VecDeque<Records>,
     /// The newest ones, not written yet.
     tail: BytesMut,
+    /// The seqno of the first one that lies here, known also where that cannot be read.
+    first: Option<Seqno>,
     /// No file took them, and that was said.
     refused: bool,
     /// What lies there cannot be read.
@@ -114,6 +116,8 @@ impl std::fmt::Debug for QueueFiles {
 #[derive(Debug)]
 struct Records {
     file: Arc<ClosedLater>,
+    /// Seqno of the first one of it.
+    first: Seqno,
     /// Of these the first `read` are through.
     written: usize,
     read: usize,
@@ -156,6 +160,7 @@ impl QueueFiles {
             db,
             files: VecDeque::new(),
             tail: BytesMut::new(),
+            first: None,
             refused: false,
             broken: None,
         }
@@ -163,9 +168,12 @@ impl QueueFiles {
 
     fn write_tail(&mut self) -> io::Result<()> {
         let full = |r: &Records| r.written >= FILE_RECORDS;
-        if self.files.back().is_none_or(full) {
+        if let Some(first) = self.first_of_tail()
+            && self.files.back().is_none_or(full)
+        {
             self.files.push_back(Records {
                 file: self.spooler.create()?,
+                first,
                 written: 0,
                 read: 0,
             });
@@ -192,17 +200,23 @@ impl QueueFiles {
         }
     }
 
-    fn drop_from_files(&mut self, seqno: Seqno) -> io::Result<usize> {
+    fn first_of_tail(&self) -> Option<Seqno> {
+        let some = self.tail.len() >= RECORD;
+        some.then(|| Queued::decode(&self.tail).seqno)
+    }
+
+    /// How many are dropped, and the first one that lies in a file then.
+    fn drop_from_files(&mut self, seqno: Seqno) -> io::Result<(usize, Option<Seqno>)> {
         let mut dropped = 0;
         for records in &mut self.files {
             let through = records.through(seqno)?;
             dropped += through - records.read;
             records.read = through;
             if through < records.written {
-                break;
+                return Ok((dropped, Some(records.at(through)?)));
             }
         }
-        Ok(dropped)
+        Ok((dropped, None))
     }
 }
 
@@ -215,6 +229,7 @@ impl<T: Spills> Overflow<T> for QueueFiles {
         let Some(queued) = T::spilled(&item) else {
             return false;
         };
+        self.first.get_or_insert(queued.seqno);
         queued.encode(&mut self.tail);
         self.tail.len().is_multiple_of(BATCH * RECORD)
     }
@@ -230,10 +245,16 @@ impl<T: Spills> Overflow<T> for QueueFiles {
         while self.files.front().is_some_and(|r| r.read == r.written) {
             self.files.pop_front();
         }
+        let behind = self.files.get(1).map(|r| r.first);
+        let behind = behind.or_else(|| self.first_of_tail());
         let records = match (&self.broken, self.files.front_mut()) {
             (Some(why), _) => Err(why.clone()),
-            (None, Some(records)) => match records.next(max) {
-                Ok(bytes) => {
+            // With the one behind them: if that cannot be read later, its place is known.
+            (None, Some(records)) => match records.next(max + 1) {
+                Ok(mut bytes) => {
+                    let next = bytes.split_off(bytes.len().min(max * RECORD));
+                    let next = (!next.is_empty()).then(|| Queued::decode(&next).seqno);
+                    self.first = next.or(behind);
                     records.read += bytes.len() / RECORD;
                     Ok(bytes)
                 }
@@ -241,7 +262,9 @@ impl<T: Spills> Overflow<T> for QueueFiles {
             },
             (None, None) => {
                 let n = max.min(self.tail.len() / RECORD);
-                Ok(self.tail.split_to(n * RECORD).to_vec())
+                let bytes = self.tail.split_to(n * RECORD).to_vec();
+                self.first = self.first_of_tail();
+                Ok(bytes)
             }
         };
         match records {
@@ -253,16 +276,17 @@ impl<T: Spills> Overflow<T> for QueueFiles {
                 self.files.clear();
                 self.tail.clear();
                 self.broken = None;
-                Kept::Lost(T::lost(why))
+                Kept::Lost(T::lost(why, self.first.take().unwrap_or_default()))
             }
         }
     }
 
     fn drop_through(&mut self, seqno: Seqno) -> usize {
-        let mut dropped = match self.drop_from_files(seqno) {
+        let (mut dropped, in_files) = match self.drop_from_files(seqno) {
             Ok(dropped) => dropped,
             Err(e) => {
                 self.broken = Some(e.to_string());
+                self.first = self.first.map(|first| first.max(seqno + 1));
                 return 0;
             }
         };
@@ -270,6 +294,7 @@ impl<T: Spills> Overflow<T> for QueueFiles {
             self.tail.advance(RECORD);
             dropped += 1;
         }
+        self.first = in_files.or_else(|| self.first_of_tail());
         dropped
     }
 
@@ -313,10 +338,10 @@ mod tests {
             item(queued.seqno)
         }
 
-        fn lost(why: String) -> QueueItem<Value> {
+        fn lost(why: String, first: Seqno) -> QueueItem<Value> {
             QueueItem {
                 value: Value::Lost(why),
-                ..item(0)
+                ..item(first)
             }
         }
     }
@@ -435,21 +460,59 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_again_is_told_of_in_place_of_all() {
+    fn what_cannot_be_read_again_is_told_of_in_place_of_all_by_the_first_of_it() {
+        let all = 2 * BATCH as Seqno + 9;
+        // What is popped and dropped before, each third seqno is one that lies there.
+        for (pop, drop, first) in [
+            (0, 0, 3),
+            (100, 0, 303),
+            (0, 301, 303),
+            (100, 604, 606),
+            (2 * BATCH, 0, 6 * BATCH as Seqno + 3),
+        ] {
+            let dir = tempfile::tempdir().expect("a directory");
+            let (mut files, _) = files(dir.path(), false);
+            (1..=all).for_each(|n| push_all(&mut files, 3 * n..3 * n + 1));
+            if pop > 0 {
+                assert_eq!(popped(&mut files, pop).len(), pop);
+            }
+            if drop > 0 {
+                Overflow::<Value>::drop_through(&mut files, drop);
+            }
+            assert_eq!(files.first, Some(first));
+            let cut = files.files[0].file.get().expect("a file");
+            cut.set_len(RECORD as u64).expect("cut");
+            if first > 6 * BATCH as Seqno {
+                // All of the file was read.
+                assert_eq!(popped(&mut files, 100).len(), 9);
+                assert_eq!(files.first, None);
+                continue;
+            }
+            let lost = popped(&mut files, 100);
+            assert!(matches!(
+                &lost[..],
+                [QueueItem {
+                    seqno,
+                    value: Value::Lost(_),
+                    ..
+                }] if *seqno == first
+            ));
+            assert!(popped(&mut files, 100).is_empty());
+            push_all(&mut files, 9_000..9_001);
+            assert_eq!(files.first, Some(9_000));
+        }
+    }
+
+    /// Its disk fails as it is looked for what is to be dropped.
+    #[test]
+    fn what_fails_to_be_dropped_is_lost_from_behind_that_place() {
         let dir = tempfile::tempdir().expect("a directory");
         let (mut files, _) = files(dir.path(), false);
-        push_all(&mut files, 1..2 * BATCH as Seqno + 9);
+        push_all(&mut files, 5..2 * BATCH as Seqno);
         let cut = files.files[0].file.get().expect("a file");
-        cut.set_len(RECORD as u64).expect("cut");
-        let lost = popped(&mut files, 100);
-        assert!(matches!(
-            &lost[..],
-            [QueueItem {
-                value: Value::Lost(_),
-                ..
-            }]
-        ));
-        assert!(popped(&mut files, 100).is_empty());
+        cut.set_len(0).expect("cut");
+        assert_eq!(Overflow::<Value>::drop_through(&mut files, 70), 0);
+        assert_eq!(popped(&mut files, 100)[0].seqno, 71);
     }
 
     #[test]

@@ -131,7 +131,7 @@ impl Node {
             return exit.then(|| self.may_end()).flatten();
         }
         if let Item::Lost(why) = value {
-            self.lost_queued(&why);
+            self.lost_queued(seqno, &why);
             return None;
         }
         // What lies ahead waits for what others have yet to take, also in a pause.

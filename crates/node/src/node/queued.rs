@@ -115,20 +115,22 @@ impl Node {
 }
 
 impl Node {
-    /// What waited in files for an applier cannot be read again. While the node leaves nobody needs it.
-    pub(super) fn lost_queued(&self, why: &str) {
+    /// What waited in files for an applier, behind `seqno`, cannot be read again. While the node leaves nobody needs it.
+    pub(super) fn lost_queued(&self, seqno: Seqno, why: &str) {
         if !told_to_leave(self.phase()) {
             self.inconsistent(&format!(
                 "write sets that wait here for an applier cannot be read again from their file in {}: {why}",
                 self.settings().base_dir.display()
             ));
         }
-        self.pass_lost();
+        self.pass_lost(seqno);
     }
 
-    /// Nobody passes the places of what was lost there, and nothing that lies behind them is done here.
-    pub(super) fn pass_lost(&self) {
-        self.gates.end_before(self.gates.left() + 1);
+    /// Nobody passes the places of what was lost there behind `seqno`, and nothing that lies behind them is done here.
+    /// What comes before them is: it may be about to commit.
+    pub(super) fn pass_lost(&self, seqno: Seqno) {
+        // None of them has left.
+        self.gates.end_before(seqno.max(self.gates.left()) + 1);
     }
 }
 
@@ -176,9 +178,9 @@ impl Spills for Item {
         }
     }
 
-    fn lost(why: String) -> QueueItem<Item> {
+    fn lost(why: String, first: Seqno) -> QueueItem<Item> {
         QueueItem {
-            seqno: Seqno::MIN,
+            seqno: first - 1,
             ordered: false,
             depends_on: -1,
             exclusive: true,

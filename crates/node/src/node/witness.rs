@@ -118,7 +118,7 @@ impl Node {
             if item.ordered {
                 self.gates.pass_commit(item.seqno);
             } else if matches!(item.value, Item::Lost(_)) {
-                self.pass_lost();
+                self.pass_lost(item.seqno);
             }
         }
     }
