@@ -31,8 +31,8 @@ const LEAD: Duration = Duration::from_secs(5);
 /// How often a node that waits for another one looks.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Of several with the same log that are told to go on alone, the one with the highest id does: how
-/// long the others give each that comes before them. More than it needs to ask twice and store that.
+/// Of several with the same log that are told to go on alone, or do by their options, the one with the highest id
+/// does: how long the others give each that comes before them. More than it needs to ask twice and store that.
 const TURN: Duration = Duration::from_secs(2);
 
 /// To who orders it on a node that the others removed, and that is not back.
@@ -316,15 +316,8 @@ impl Node {
         let reached = probed.reached;
         if forced == Forced::Lost {
             self.allowed(&order, &status, &reached)?;
-            if let Some(r) = self.goes_first(&status, &reached) {
-                return Err(Refused {
-                    why: format!("{} does it; this node joins it", r.addr),
-                    leads_on: true,
-                });
-            }
-        } else {
-            self.wait_turn(own, status.id, &reached, forced)?;
         }
+        self.wait_turn(&status, &reached, forced)?;
         let others = self.others();
         let attempt = self.going_alone.begin(status.term, others.clone());
         let attempt = attempt.ok_or(STILL_GOING)?;
@@ -443,15 +436,19 @@ impl Node {
         }
     }
 
-    /// Gives those that come before this node time to go on alone, as they may have been told, too.
+    /// Gives those that come before this node time to go on alone, as they may have been told, too, or have the
+    /// options: nobody knows of another one's.
     fn wait_turn(
         &self,
-        own: LogId,
-        id: RaftId,
+        status: &OrderStatus,
         reached: &[Reached],
         forced: Forced,
     ) -> Result<(), Refused> {
-        let before: Vec<&Reached> = before(own, id, reached).collect();
+        let own = status.last;
+        let mut before: Vec<&Reached> = before(own, status.id, reached).collect();
+        if forced == Forced::Lost {
+            before.retain(|r| self.may_go_first(status, r));
+        }
         let ids: BTreeSet<RaftId> = before.iter().map(|r| r.id).collect();
         let until = Instant::now() + ids.iter().map(|_| TURN).sum::<Duration>();
         let cluster = self.shared().cluster.clone();
@@ -463,16 +460,14 @@ impl Node {
         Ok(())
     }
 
-    /// Who of those `reached` goes on by its options before this node does. Should one go on that is not counted here,
+    /// Whether `other` may go on by its options before this node does. Should one go on that is not counted here,
     /// as it is complete since then, it is heard of like one that is told to.
-    fn goes_first<'a>(&self, status: &OrderStatus, reached: &'a [Reached]) -> Option<&'a Reached> {
+    fn may_go_first(&self, status: &OrderStatus, other: &Reached) -> bool {
         let settings = self.settings();
         let by_votes = !settings.ignore_quorum && !settings.ignore_sb;
         let shared = self.shared();
         let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
-        let may =
-            |r: &&Reached| serves(members, r.id) && (!by_votes || status.members.is_voter(r.id));
-        before(status.last, status.id, reached).find(may)
+        serves(members, other.id) && (!by_votes || status.members.is_voter(other.id))
     }
 
     /// Asks those that were `reached` once more, as asking those that are silent took time.

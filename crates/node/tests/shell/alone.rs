@@ -53,6 +53,37 @@ fn with_ignore_sb_the_half_goes_on_and_no_client_notices() {
     });
 }
 
+/// The one with the higher id would go first, and has no such option.
+#[test]
+fn with_ignore_sb_one_of_the_half_goes_on_where_another_one_may_not() {
+    run(4, QUICK, LIMIT, |world| {
+        let [one, two] = [1, 2].map(|n| world.net.log_id(&World::addr(n)));
+        let (goes, waits) = if one < two { (1, 2) } else { (2, 1) };
+        let (goes, waits) = (world.db(goes), world.db(waits));
+        let set = goes.node().set_options("pc.ignore_sb=true");
+        set.expect("it is an option");
+        assert!(goes.set(row(1), 1).is_committed());
+        world.settle();
+        world.net.cut(&addrs(&[1, 2]), &addrs(&[3, 4]));
+        world.until("it goes on", || {
+            world
+                .report
+                .times(&goes.name, "forced recovery (pc.ignore_sb")
+                == 1
+        });
+        world.synced(&goes);
+        assert!(goes.set(row(1), 2).is_committed());
+        world.synced(&waits);
+        world.until("both are members", || goes.size() == 2);
+        world.net.heal();
+        for db in world.members() {
+            world.synced(&db);
+        }
+        world.settle();
+        assert_eq!(world.db(4).read(row(1)), 2);
+    });
+}
+
 /// The other one is there again when the half decides, and may be the one to lead.
 #[test]
 fn with_ignore_sb_no_client_notices_a_quick_restart() {

@@ -94,8 +94,12 @@ impl Node {
                 return self.lost_primary();
             }
             if Instant::now() >= serves_until {
+                let again = match looking {
+                    true => "until the resolver has answered",
+                    false => "once",
+                };
                 self.note_now_and_then(&format!(
-                    "not going on without a majority yet: {}. It is asked again until the resolver has answered",
+                    "not going on without a majority yet: {}. It is asked again {again}",
                     refused.why
                 ));
                 self.lost_primary();
