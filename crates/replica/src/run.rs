@@ -5,9 +5,9 @@ use std::io::{self, IsTerminal, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use dromon_binlog::Position;
@@ -23,6 +23,8 @@ use crate::http;
 
 /// A session that lived so long was a success.
 const LIVED: Duration = Duration::from_secs(10);
+/// How long a start waits for a thread that this host does not give.
+const NO_THREAD: Duration = Duration::from_secs(30);
 /// How often the source is asked where it is, as long as it answers.
 const ASK: Duration = Duration::from_millis(200);
 /// When it has been behind for so long, it says what it did meanwhile.
@@ -75,48 +77,40 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
         })?,
     };
     let system = |what| move |source| RunError::System { what, source };
-    log.reopen_at_hangup().map_err(system("wait for signals"))?;
+    patiently(&log, NO_THREAD, || log.reopen_at_hangup()).map_err(system("wait for signals"))?;
     let progress = Arc::new(Progress::default());
     if let Some(address) = &config.http {
         let listener = TcpListener::bind(address).map_err(|source| RunError::Http {
             address: address.clone(),
             source,
         })?;
+        let listener = Arc::new(listener);
         let (l, s, p) = (log.clone(), config.settings.clone(), Arc::clone(&progress));
-        thread::Builder::new()
-            .name("dromon-http-listen".into())
-            .spawn(move || http::serve(&listener, &l, s, p))
-            .map_err(system("start a thread"))?;
+        start(&log, "http-listen", move || {
+            http::serve(&listener, &l, s, p)
+        })?;
         log.say(Level::Note, &format!("Answers HTTP on {address}."));
     }
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(system("wait for signals"))?;
-    let told = Arc::clone(&progress);
-    thread::Builder::new()
-        .name("dromon-signals".into())
-        .spawn(move || {
-            if signals.forever().next().is_some() {
-                told.tell_to_end();
-            }
-        })
-        .map_err(system("start a thread"))?;
+    let signals = Signals::new([SIGTERM, SIGINT]).map_err(system("wait for signals"))?;
+    let (signals, told) = (Arc::new(Mutex::new(signals)), Arc::clone(&progress));
+    start(&log, "signals", move || {
+        let mut signals = signals.lock().unwrap_or_else(PoisonError::into_inner);
+        if signals.forever().next().is_some() {
+            told.tell_to_end();
+        }
+    })?;
     let over = Arc::new(AtomicBool::new(false));
     let (asking, reporting) = {
         let (p, o) = (Arc::clone(&progress), Arc::clone(&over));
         let (c, l) = (config.clone(), log.clone());
-        let asking = thread::Builder::new()
-            .name("dromon-goal".into())
-            .spawn(move || ask(&c, &p, &o, &l))
-            .map_err(system("start a thread"))?;
+        let asking = start(&log, "goal", move || ask(&c, &p, &o, &l))?;
         let (p, o, c, l) = (
             Arc::clone(&progress),
             Arc::clone(&over),
             config.clone(),
             log.clone(),
         );
-        let reporting = thread::Builder::new()
-            .name("dromon-report".into())
-            .spawn(move || report(&c, &p, &o, &l))
-            .map_err(system("start a thread"))?;
+        let reporting = start(&log, "report", move || report(&c, &p, &o, &l))?;
         (asking, reporting)
     };
     let began = Done::by_now(&progress);
@@ -127,6 +121,53 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
     let _ = reporting.join();
     log.say(Level::Note, &Done::by_now(&progress).since(&began));
     Ok(well)
+}
+
+/// Starts a thread that lives as long as the replica.
+fn start(
+    log: &Log,
+    name: &str,
+    run: impl FnOnce() + Clone + Send + 'static,
+) -> Result<JoinHandle<()>, RunError> {
+    let named = || thread::Builder::new().name(format!("dromon-{name}"));
+    let started = patiently(log, NO_THREAD, || named().spawn(run.clone()));
+    started.map_err(|source| RunError::System {
+        what: "start a thread",
+        source,
+    })
+}
+
+/// Does what takes a thread. A host that has none to give may have one soon, as where many programs start at once.
+fn patiently<T>(
+    log: &Log,
+    patience: Duration,
+    mut attempt: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
+    let until = Instant::now() + patience;
+    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+    loop {
+        let error = match attempt() {
+            Err(error) if is_of_threads(&error) && Instant::now() < until => error,
+            done => return done,
+        };
+        if backoff.failures() == 0 {
+            let text = format!(
+                "A thread cannot be started: {error}. This host has as many as it may have (RLIMIT_NPROC, TasksMax, pids.max), or no memory \
+                 for one more. It tries again for {} s before it gives up.",
+                patience.as_secs()
+            );
+            log.say(Level::Warning, &text);
+        }
+        thread::sleep(backoff.failed(u32::MAX));
+    }
+}
+
+/// Whether the system had no thread to give, or no memory for it.
+fn is_of_threads(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory
+    )
 }
 
 /// Sessions one after the other.
@@ -470,6 +511,30 @@ mod tests {
         assert_eq!(said, "Begins again in 10.0 s: no room.");
         assert_eq!(retries.say(limit, "no room"), None);
         assert!(retries.say(limit, "no thread").is_some());
+    }
+
+    /// A host that has no thread to give when the replica starts.
+    #[test]
+    fn a_start_waits_for_threads() {
+        let (log, long) = (Log::terminal(), Duration::from_secs(3600));
+        let short_of = |times: u32, kind: io::ErrorKind, patience| {
+            let mut tried = 0;
+            let done = patiently(&log, patience, || {
+                tried += 1;
+                match tried > times {
+                    true => Ok(tried),
+                    false => Err(kind.into()),
+                }
+            });
+            (done.map_err(|error| error.kind()), tried)
+        };
+        for kind in [io::ErrorKind::WouldBlock, io::ErrorKind::OutOfMemory] {
+            assert_eq!(short_of(3, kind, long), (Ok(4), 4));
+            // It is not waited for without an end.
+            assert_eq!(short_of(1, kind, Duration::ZERO), (Err(kind), 1));
+        }
+        let refused = io::ErrorKind::PermissionDenied;
+        assert_eq!(short_of(1, refused, long), (Err(refused), 1));
     }
 
     /// A target that has run out of something all night: the status says of what, and it ends only when told.
