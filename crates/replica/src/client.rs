@@ -120,7 +120,8 @@ impl ClientError {
             ClientError::Thread(_) => Some(
                 "a thread on this host, which has as many as it may have (RLIMIT_NPROC, TasksMax, pids.max)",
             ),
-            _ => self.code().and_then(scarce),
+            ClientError::Refused { failure, .. } => scarce(failure.code, &failure.message),
+            _ => None,
         }
     }
 
@@ -131,11 +132,63 @@ impl ClientError {
     }
 }
 
+/// What the server's system lacks where it says so, with its number. Of a storage engine 122 is something else.
+const OF_SYSTEM: [(&str, &str); 5] = [
+    ("28 \"No space left on device\"", DISK),
+    ("122 \"Disk quota exceeded\"", DISK),
+    ("59 'Temp file write failure'", DISK),
+    ("12 \"Cannot allocate memory\"", MEMORY),
+    ("24 \"Too many open files\"", FILES),
+];
+const DISK: &str = "room on the target's disk";
+const MEMORY: &str = "memory on the target";
+const FILES: &str = "open files on the target, which has as many as it may have";
+/// Errors that say so of an engine, or of a sort.
+const OF_ENGINE: [u16; 3] = [1028, 1030, 1296];
+/// The same, of a file that cannot be made, opened, written or renamed, or of a commit: what was to be done may be
+/// done, and its last trace not.
+const OF_FILE: [u16; 15] = [
+    1, 3, 4, 7, 14, 21, 23, 1004, 1005, 1006, 1016, 1023, 1025, 1026, 1180,
+];
+/// How the names of files end that say what a table, a view, or a trigger is. A server writes them before it
+/// does anything by them.
+const SAYS_WHAT_IS: [&str; 6] = [".frm", ".frm~", ".TRG", ".TRG~", ".TRN", ".TRN~"];
+/// How the name of a file begins that becomes a table when an ALTER TABLE is done.
+const ALTERED: &str = "#sql-alter";
+
+/// Whether a server that says this error for want of something may have done what it was to do, if no
+/// rollback takes that back. It may be its binlog that has no room.
+pub(crate) fn may_be_done(code: u16, text: &str) -> bool {
+    // `… '<name>' (errno: …`, whatever language it speaks. Names have no quotes of their own on a disk.
+    let before = text.split_once("' (").map_or("", |(before, _)| before);
+    let name = before.rsplit('\'').next().unwrap_or_default();
+    let base = name.rsplit('/').next().unwrap_or_default();
+    let is_before = SAYS_WHAT_IS.iter().any(|end| name.ends_with(end)) || base.starts_with(ALTERED);
+    OF_FILE.contains(&code) && !(is_before && matches!(code, 1 | 3))
+}
+
+/// What the server's system says that it lacks, and what that is.
+pub(crate) fn of_system(code: u16, text: &str) -> Option<(&'static str, &'static str)> {
+    if !OF_ENGINE.contains(&code) && !OF_FILE.contains(&code) {
+        return None;
+    }
+    // With a digit before it, it is another number.
+    let says = |said: &str| {
+        let mut found = text.match_indices(said);
+        found.any(|(at, _)| !text[..at].ends_with(|c: char| c.is_ascii_digit()))
+    };
+    OF_SYSTEM.into_iter().find(|(said, _)| says(said))
+}
+
 /// What a server lacks that says this error, if it may have more of it later.
-pub(crate) fn scarce(code: u16) -> Option<&'static str> {
+pub(crate) fn scarce(code: u16, text: &str) -> Option<&'static str> {
+    if let Some((_, what)) = of_system(code, text) {
+        return Some(what);
+    }
     Some(match code {
-        1021 => "room on the target's disk",
-        1037 | 1038 | 1041 => "memory on the target",
+        // 1878: a file that ALTER TABLE or a sort needs for a while.
+        20 | 1021 | 1878 => DISK,
+        5 | 1037 | 1038 | 1041 => MEMORY,
         1040 | 1203 | 1226 => "the target's leave to connect, or to ask so much",
         1114 => {
             "room on the target: its disk is full, or a table has as much as it may have (of ENGINE=MEMORY: max_heap_table_size)"

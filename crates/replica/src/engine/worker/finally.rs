@@ -179,7 +179,12 @@ impl Worker {
                 })
                 // Else the next session finds out that it was not done.
                 .map_err(Trouble::rolled_back)?;
-                return Err(trouble.rolled_back());
+                // What commits by itself may be done but for a file that tells of it: tried again by itself, it
+                // could be done twice.
+                return Err(match unit.alone {
+                    Some(Alone::Statement) if trouble.may_be_done() => trouble,
+                    _ => trouble.rolled_back(),
+                });
             }
             // How far it came is known; not what a table without transactions has.
             doing.binlog = match remains {

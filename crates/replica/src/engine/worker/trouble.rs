@@ -4,7 +4,7 @@ use dromon_binlog::Gtid;
 
 use super::super::naming::Name;
 use crate::catalog::Tables;
-use crate::client::{ClientError, scarce};
+use crate::client::{ClientError, may_be_done, of_system, scarce};
 use crate::compile::{CompileError, Note};
 
 /// Errors that go away: lock waits, deadlocks, killed queries, too many of something.
@@ -91,7 +91,7 @@ fn column(text: &str) -> Option<&str> {
 }
 
 /// What the target said of a statement. The server quotes what it does not understand: of one with a
-/// password only the number is told, unless its text quotes nothing.
+/// password only the number is told, and what its system lacks, unless its text quotes nothing.
 pub(super) fn of_statement(code: u16, text: String, secret: bool) -> String {
     match code {
         OPTION_FORBIDS if text.contains("strict-password-validation") => format!(
@@ -103,7 +103,10 @@ pub(super) fn of_statement(code: u16, text: String, secret: bool) -> String {
             "{text} (of all privileges none gives a role away, only the role itself does: GRANT role TO target_user WITH ADMIN OPTION on the target, \
              by an account that has it so; if there is none, by a row of mysql.roles_mapping, and FLUSH PRIVILEGES)"
         ),
-        _ if secret => format!("error {code}"),
+        _ if secret => match of_system(code, &text) {
+            Some((said, _)) => format!("error {code}: {said}"),
+            None => format!("error {code}"),
+        },
         _ => text,
     }
 }
@@ -166,7 +169,7 @@ impl Trouble {
     /// What the target has run out of, if that is it.
     pub(super) fn scarce(&self) -> Option<&'static str> {
         match self {
-            Trouble::Error(code, _) | Trouble::OfRow(code, ..) => scarce(*code),
+            Trouble::Error(code, text) | Trouble::OfRow(code, text, _) => scarce(*code, text),
             _ => None,
         }
     }
@@ -176,6 +179,14 @@ impl Trouble {
         match self.scarce() {
             Some(what) => Trouble::Short(what, Box::new(self)),
             None => self,
+        }
+    }
+
+    /// Whether a statement that commits by itself may have done all it was to do nevertheless.
+    pub(super) fn may_be_done(&self) -> bool {
+        match self {
+            Trouble::Error(code, text) | Trouble::OfRow(code, text, _) => may_be_done(*code, text),
+            _ => false,
         }
     }
 

@@ -19,11 +19,14 @@ fn waits(end: End) -> Waits {
 #[test]
 fn rows_wait_for_room() {
     for (code, what) in [
+        (5, "memory"),
+        (20, "disk"),
         (1021, "disk"),
         (1037, "memory"),
         (1038, "memory"),
         (1041, "memory"),
         (1114, "max_heap_table_size"),
+        (1878, "disk"),
     ] {
         let insert = fails(code, 1);
         let fake = Fake::new(move |text| match text {
@@ -40,6 +43,171 @@ fn rows_wait_for_room() {
         assert_eq!((done[0].as_str(), done[2].as_str()), ("BEGIN", "ROLLBACK"));
         assert_eq!(applied(&fake, &[], one()), End::Told);
     }
+}
+
+/// What says with the number of the server's system what is wanting. True: a DDL that says so has surely done nothing.
+const FULL: [(u16, &str, bool); 9] = [
+    (
+        3,
+        "Error writing file '/tmp/#sql/fd=54' (Errcode: 28 \"No space left on device\")",
+        false,
+    ),
+    (
+        3,
+        "Error writing file './bin.000001' (Errcode: 28 \"No space left on device\")",
+        false,
+    ),
+    (
+        3,
+        "Error writing file './d/t.frm' (Errcode: 28 \"No space left on device\")",
+        true,
+    ),
+    (
+        3,
+        "Error writing file './d/#sql-alter-2322-16.MAD' (Errcode: 28 \"No space left on device\")",
+        true,
+    ),
+    (
+        1,
+        "Can't create/write to file './d/t.TRG~' (Errcode: 122 \"Disk quota exceeded\")",
+        true,
+    ),
+    (
+        1026,
+        "Error writing file 'bin' (errno: 28 \"No space left on device\")",
+        false,
+    ),
+    (
+        1030,
+        "Got error 28 \"No space left on device\" from storage engine Aria",
+        true,
+    ),
+    (
+        1180,
+        "Got error 28 \"No space left on device\" during COMMIT",
+        false,
+    ),
+    (
+        1296,
+        "Got error 59 'Temp file write failure' from InnoDB",
+        true,
+    ),
+];
+/// The same, of something else.
+const WRONG: [(u16, &str); 3] = [
+    (
+        1026,
+        "Error writing file './d/t.MAD' (errno: 5 \"Input/output error\")",
+    ),
+    (
+        1030,
+        "Got error 122 \"Internal error < 0 (Not system error)\" from storage engine InnoDB",
+    ),
+    (
+        1644,
+        "Got error 28 \"No space left on device\" from storage engine Aria",
+    ),
+];
+
+/// Says this once.
+fn says(code: u16, text: &'static str) -> impl Fn() -> Option<Reply> + Send + Sync {
+    let fails = fails(code, 1);
+    move || fails().map(|_| Reply::Says(code, text))
+}
+
+/// A disk that is full is waited for, whatever says so; one that is broken is not.
+#[test]
+fn what_the_system_lacks() {
+    let one = || unit(vec![rows("plain", &[(None, Some((1, Some("a"))))])]);
+    for (code, text, _) in FULL {
+        let insert = says(code, text);
+        let fake = Fake::new(move |said| match said {
+            _ if said.starts_with("INSERT INTO `d`") => insert(),
+            other => epoch(other),
+        });
+        let waits = waits(applied(&fake, &[], one()));
+        assert!(waits.what.contains("disk"), "{waits:?}");
+        assert!(!fake.done().contains(&"COMMIT".to_owned()));
+        assert_eq!(applied(&fake, &[], one()), End::Told);
+        // Where there is a doubt the next session looks.
+        let fake = Fake::new(move |said| match said {
+            "COMMIT" => Some(Reply::Says(code, text)),
+            other => epoch(other),
+        });
+        let end = applied(&fake, &[], one());
+        assert!(
+            matches!(&end, End::Waits(waits) if waits.at.is_none()),
+            "{end:?}"
+        );
+    }
+    for (code, text) in WRONG {
+        let fake = Fake::new(move |said| match said {
+            _ if said.starts_with("INSERT INTO `d`") => Some(Reply::Says(code, text)),
+            other => epoch(other),
+        });
+        let end = applied(&fake, &[], one());
+        assert!(matches!(&end, End::Fatal(_)), "{text}: {end:?}");
+    }
+}
+
+/// What could not be written of a DDL may be the last trace of what it has done: then it is for people.
+#[test]
+fn a_ddl_on_a_full_disk() {
+    for (code, text, sure) in FULL {
+        let alter = says(code, text);
+        let fake = Fake::new(move |said| match said {
+            "ALTER TABLE t ADD c INT" => alter(),
+            "SHOW WARNINGS" => Some(Reply::Nothing),
+            other => epoch(other),
+        });
+        let statements = ["ALTER TABLE t ADD c INT"];
+        let one = alone(Alone::Statement, Ending::Statement, &statements);
+        let end = applied(&fake, &[], one);
+        match sure {
+            true => assert!(waits(end).what.contains("disk"), "{text}"),
+            false => assert!(
+                matches!(&end, End::Fatal(why) if why.contains(text)),
+                "{text}: {end:?}"
+            ),
+        }
+    }
+}
+
+/// What a transaction did is taken back all the same.
+#[test]
+fn statements_wait_for_room() {
+    for (code, text, _) in FULL {
+        let update = says(code, text);
+        let fake = Fake::new(move |said| match said {
+            "UPDATE b" => update(),
+            "SHOW WARNINGS" => Some(Reply::Nothing),
+            other => epoch(other),
+        });
+        let statements = ["UPDATE a", "UPDATE b"];
+        waits(applied(
+            &fake,
+            &[],
+            alone(Alone::NotTransactional, Ending::Commit, &statements),
+        ));
+    }
+}
+
+/// A password keeps what the server quotes from the log, not what is wanting.
+#[test]
+fn who_has_a_password_waits_for_room() {
+    let made = "CREATE USER u IDENTIFIED BY 'geheim'";
+    let text = "Got error 28 \"No space left on device\" from storage engine Aria";
+    let fake = Fake::new(move |said| match said {
+        _ if said == made => Some(Reply::Says(1030, text)),
+        "SHOW WARNINGS" => Some(Reply::Nothing),
+        other => epoch(other),
+    });
+    let one = alone(Alone::Statement, Ending::Statement, &[made]);
+    let waits = waits(applied(&fake, &[], one));
+    assert!(
+        waits.what.contains("disk") && !waits.why.contains("geheim"),
+        "{waits:?}"
+    );
 }
 
 /// A statement that commits by itself, and failed as a whole, leaves no doubt.
