@@ -4,6 +4,7 @@ mod catchup;
 mod commits;
 mod compare;
 mod deaths;
+mod fired;
 mod gtids;
 mod kept;
 mod lists;
@@ -46,7 +47,8 @@ pub fn all() -> Vec<Scenario> {
         ),
         (
             "replica_follows",
-            "a replica behind a relay under load; replica, relay and target killed: checksums equal",
+            "a replica behind a relay under load, triggers that run on the target and versions by transactions among it; replica, relay and \
+             target killed: checksums equal, each change once",
             follows,
         ),
         (
@@ -372,14 +374,17 @@ fn amid(
 fn follows(case: &mut Case) -> anyhow::Result<()> {
     let dir = place(case)?;
     let primary = Server::new(&dir, "primary", 1, &[])?;
-    let mut target = Server::new(&dir, "target", 2, &["--sync-binlog=1"])?;
+    let options = ["--sync-binlog=1", fired::OPTION];
+    let mut target = Server::new(&dir, "target", 2, &options)?;
     grant(&target)?;
     Load::prepare(&primary)?;
+    fired::prepare(&primary, &target)?;
     let mut relay = Relay::new(&dir, "relay", 9, primary.port, &["file_size=2M"])?;
     relay.start()?;
     let mut replica = Replica::new(&dir, relay.port, target.port, &["threads=4"])?;
     replica.start(&[])?;
     let load = Load::start(&primary, 3);
+    let firing = fired::load(&primary);
     let begin = Instant::now();
     let mut round = 0u64;
     // On a slow machine, too, each of the three dies.
@@ -401,12 +406,13 @@ fn follows(case: &mut Case) -> anyhow::Result<()> {
         }
         round += 1;
     }
-    let done = load.stop()?;
+    let done = load.stop()? + firing.stop()?;
     replica.reaches(&primary, &target)?;
     equal(&primary, &target, TABLES, "behind a relay")?;
     case.note(format!(
         "{done} transactions, {round} kills of replica, relay and target; checksums equal"
     ));
+    case.note(fired::check(&primary, &target)?);
     Ok(())
 }
 
