@@ -121,6 +121,8 @@ impl Connection {
     fn master_is(&self, (address, server): (&str, u32)) -> Same {
         let by_address = self.master.eq_ignore_ascii_case(address);
         match self.server {
+            // It has another number since, or another server has its address, perhaps as seen from here only.
+            Some(known) if known != server && by_address => Same::Perhaps,
             Some(known) if known != server => Same::No,
             _ if by_address => Same::Yes,
             _ => Same::Perhaps,
@@ -168,19 +170,26 @@ impl Connection {
             true => "apply",
             false => "are stopped, but set to apply",
         };
-        let (known, other) = match self.server {
+        let (known, same, other) = match self.server {
+            Some(before) if before != server => (
+                format!("which had the server id {before} when they last heard from it"),
+                format!("{address} has {server} now, and may be the same server"),
+                ", and nothing is to be done",
+            ),
             Some(_) => (
                 format!("which has the server id {server}, as {address} has"),
+                format!("It may be the same server as {address}, by another name"),
                 ", and one of them is better given another server_id",
             ),
             None => (
                 "whose server id they do not know yet".to_owned(),
+                format!("It may be the same server as {address}, by another name"),
                 ", and nothing is to be done",
             ),
         };
         format!(
-            "The target's own replica threads (connection '{name}') {does} from {master}, {known}. It may be the same server as {address}, by \
-             another name: then one of both does everything once more, and puts old values back. If it is: STOP SLAVE '{name}' there; and {}. \
+            "The target's own replica threads (connection '{name}') {does} from {master}, {known}. {same}: then one of both does \
+             everything once more, and puts old values back. If it is: STOP SLAVE '{name}' there; and {}. \
              If not, it is no harm{other}.",
             self.to_do()
         )
@@ -261,6 +270,21 @@ mod tests {
                 false,
                 "they do not know yet. It may be the same",
             ),
+            // Another number at the same address.
+            (
+                ["a", "DB1", "3306", "Yes", "", "8"],
+                None,
+                false,
+                false,
+                "had the server id 8 when they last heard from it. db1:3306 has 7 now",
+            ),
+            (
+                ["a", "db1", "3306", "No", "", "8"],
+                None,
+                false,
+                false,
+                "are stopped, but set to apply from db1:3306, which had the server id 8",
+            ),
             // Other parts of the same.
             (
                 ["", "db1", "3306", "Yes", "shop", "7"],
@@ -298,8 +322,10 @@ mod tests {
         // Another source, whatever its name is, and what stays stopped.
         let other = ["", "db2", "3306", "Yes", "", "8"];
         assert_eq!(found(&[other], None, false), nothing);
-        let moved = ["", "db1", "3306", "Yes", "", "8"];
-        assert_eq!(found(&[moved], None, false), nothing);
+        let another = ["", "db1", "3307", "Yes", "", "8"];
+        assert_eq!(found(&[another], None, false), nothing);
+        let moved = ["", "db1", "3306", "No", "", "8"];
+        assert_eq!(found(&[moved], Some("ON"), false), nothing);
         let idle = ["", "db2", "3306", "No", "", "0"];
         assert_eq!(found(&[idle], None, false), nothing);
         let namesake = ["", "db2", "3306", "No", "", "7"];
