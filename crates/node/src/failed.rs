@@ -57,8 +57,10 @@ pub struct Failed {
     content: Option<Content>,
     /// Of the slots in the file.
     number: u64,
-    /// It could not be written: what lies there may not be all, nor what comes.
-    broken: bool,
+    /// What could not be written so far: what lies there may not be all, and nobody goes by it.
+    unwritten: Option<Content>,
+    /// What is to be written with the next one.
+    later: BTreeSet<Seqno>,
     /// Kept open: it is wanted where no descriptor may be left.
     file: Option<File>,
 }
@@ -80,7 +82,8 @@ impl Failed {
             data_dir: data_dir.to_owned(),
             number: content.as_ref().map_or(0, |c| c.number),
             content,
-            broken: false,
+            unwritten: None,
+            later: BTreeSet::new(),
             file: None,
         })
     }
@@ -103,11 +106,15 @@ impl Failed {
         next.since = next.since.min(position.seqno);
         next.failed.split_off(&(position.seqno + 1));
         next.data = data;
-        self.broken = true;
-        // So that it is there when something fails.
-        self.file()?;
+        match kept.is_some() {
+            true => drop(self.later.split_off(&(position.seqno + 1))),
+            false => self.later.clear(),
+        }
         if kept.as_ref() == Some(&next) {
-            (self.content, self.broken) = (kept, false);
+            self.unwritten = kept;
+            // So that it is there when something fails.
+            self.file()?;
+            self.content = self.unwritten.take();
             return Ok(());
         }
         self.store(next)
@@ -115,41 +122,64 @@ impl Failed {
 
     /// Makes durable that `seqno` failed here.
     pub fn add(&mut self, seqno: Seqno) -> io::Result<()> {
-        let Some(mut next) = self.content.clone() else {
-            return match self.broken {
-                true => Err(io::Error::other("it could not be written before")),
-                // Before the database has a place nothing is applied.
-                false => Ok(()),
-            };
-        };
-        if seqno <= next.since || !next.failed.insert(seqno) {
+        let written = self.content.as_ref();
+        let known = written.is_some_and(|c| seqno <= c.since || c.failed.contains(&seqno));
+        if self.unwritten.is_none() && (known || self.content.is_none()) {
+            // Before the database has a place nothing is applied.
             return Ok(());
         }
+        self.later.insert(seqno);
+        self.flush()
+    }
+
+    /// `seqno` has no effect here: known from now on, and durable with what comes next. Nobody is asked about most of these.
+    pub fn add_later(&mut self, seqno: Seqno) {
+        self.later.insert(seqno);
+        if self.later.len() > KEPT {
+            self.later.pop_first();
+        }
+    }
+
+    /// Makes durable what is known.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let content = self.unwritten.as_ref().or(self.content.as_ref());
+        let Some(mut next) = content.cloned() else {
+            return Ok(());
+        };
+        if self.later.is_empty() && self.unwritten.is_none() {
+            return Ok(());
+        }
+        let since = next.since;
+        next.failed
+            .extend(self.later.iter().filter(|seqno| **seqno > since));
         while next.failed.len() > KEPT {
             if let Some(first) = next.failed.pop_first() {
                 next.since = first;
             }
         }
-        self.store(next)
+        self.store(next)?;
+        self.later.clear();
+        Ok(())
     }
 
     /// Whether `seqno` failed here; `None`: nobody knows.
     pub fn has(&self, seqno: Seqno) -> Option<bool> {
         let content = self.content.as_ref()?;
-        (seqno > content.since).then(|| content.failed.contains(&seqno))
+        let failed = || content.failed.contains(&seqno) || self.later.contains(&seqno);
+        (seqno > content.since).then(failed)
     }
 
     fn store(&mut self, mut next: Content) -> io::Result<()> {
-        // What cannot be written is not to be judged by.
-        (self.content, self.broken) = (None, true);
         next.number = self.number + 1;
+        // What cannot be written is not to be judged by.
+        (self.content, self.unwritten) = (None, Some(next.clone()));
         let place = FIRST as u64 + (next.number % 2) * SLOT as u64;
         let slot = encode(&next);
         let file = self.file()?;
         file.write_all_at(&slot, place)?;
         file.sync_data()?;
         self.number = next.number;
-        (self.content, self.broken) = (Some(next), false);
+        (self.content, self.unwritten) = (Some(next), None);
         Ok(())
     }
 
@@ -316,6 +346,26 @@ mod tests {
     }
 
     #[test]
+    fn what_may_wait_is_written_with_what_comes_next() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut failed = opened(dir.path());
+        failed.stands(at(10), true).expect("it is written");
+        failed.add_later(12);
+        assert_eq!(failed.has(12), Some(true));
+        assert_eq!(opened(dir.path()).has(12), Some(false));
+        failed.add(12).expect("it is written");
+        assert_eq!(opened(dir.path()).has(12), Some(true));
+        failed.add_later(13);
+        failed.add_later(15);
+        // 15 comes again.
+        failed.stands(at(14), false).expect("it is written");
+        failed.flush().expect("it is written");
+        let again = opened(dir.path());
+        let known = [12, 13, 15].map(|seqno| again.has(seqno));
+        assert_eq!(known, [Some(true), Some(true), Some(false)]);
+    }
+
+    #[test]
     fn a_torn_slot_leaves_the_one_before() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut failed = opened(dir.path());
@@ -383,7 +433,17 @@ mod tests {
             assert!(failed.add(seqno).is_err());
             assert_eq!(failed.has(seqno), None);
         }
-        let mut other = Failed::open(&path, &path).expect("it is read");
+        // It is there again.
+        std::fs::remove_dir(&path).expect("it is empty");
+        let mut marks = Marks::open(dir.path(), dir.path()).expect("they are read");
+        marks.ready().expect("room");
+        failed.add(14).expect("it is written");
+        let known = |f: &Failed| [12, 13, 14, 15].map(|seqno| f.has(seqno));
+        let all = [Some(true), Some(true), Some(true), Some(false)];
+        assert_eq!(known(&failed), all);
+        assert_eq!(known(&opened(dir.path())), all);
+        let nowhere = dir.path().join("nowhere");
+        let mut other = Failed::open(&nowhere, &nowhere).expect("it is read");
         assert!(other.stands(at(10), true).is_err(), "there is no file");
         assert!(other.add(12).is_err());
     }

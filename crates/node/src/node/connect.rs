@@ -402,10 +402,15 @@ impl Node {
         };
         let by_itself = resumes && alone && !bootstrap && !address.founds() && !self.setup.witness;
         self.get_joined(&order, limit, join, found.leader, address, name)?;
-        if by_itself
-            && let Some(why) = self.goes_on_beside(name, address, settings, position.history)?
-        {
-            return Err(ConnectError::Refused(format!("{why} Nothing was changed")));
+        if by_itself {
+            let last = order.status().last;
+            let history = position.history;
+            let beside = self.goes_on_beside(name, address, settings, history, last);
+            if let Some(why) = beside {
+                return Err(ConnectError::Refused(format!(
+                    "{why} The database was not changed"
+                )));
+            }
         }
         if self.went_alone.swap(false, Relaxed) {
             self.forced_here.store(true, Relaxed);

@@ -269,6 +269,7 @@ impl Node {
             return Outcome::Ok;
         }
         if !statement && self.was_thrown_away(seqno) {
+            lock(&self.failed).add_later(seqno);
             self.note(&format!(
                 "the chunk at seqno {seqno} failed here ({text}), as the server has given up its transaction meanwhile"
             ));
@@ -361,6 +362,7 @@ impl Node {
     /// A fragment of a client of this node has its place at `seqno`, and is rolled back here.
     pub(super) fn fragment_given_up(&self, seqno: Seqno) {
         lock(&self.own_ballots).gives_up(seqno);
+        lock(&self.failed).add_later(seqno);
     }
 
     fn own_failed(&self, seqno: Seqno, digest: u64) {
@@ -535,7 +537,10 @@ impl Node {
     /// The database stands at `seqno`: what is known to have failed before that; `anew`: it is another database.
     pub(super) fn knows_failed(&self, seqno: Seqno, anew: bool) {
         let at = self.at(seqno);
-        if let Err(e) = lock(&self.failed).stands(at, anew) {
+        // A copy may have removed the file.
+        let ready = lock(&self.ddl_marks).ready();
+        let stands = lock(&self.failed).stands(at, anew);
+        if let Err(e) = ready.and(stands) {
             self.warn(&format!(
                 "{MARKS_FILE} in {} cannot be written: {e}. It says what failed here and on the other members alike; until it \
                  can be, a node that finds something to fail leaves the cluster",

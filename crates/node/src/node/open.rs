@@ -661,6 +661,8 @@ impl Node {
             safe_to_bootstrap: last,
         });
         let whole = behind == Behind::Nothing;
+        // If that fails, an outcome that comes later may cost a copy.
+        let _ = lock(&self.failed).flush();
         let stopped = Mark {
             at: position,
             progress: Progress::Stopped { whole },

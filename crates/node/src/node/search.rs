@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use dromon_order::{RaftId, Start, incarnation};
+use dromon_order::{LogId, RaftId, Start, incarnation};
 use dromon_writeset::{Seqno, Uuid};
 
 use super::alone::Reached;
@@ -73,15 +73,15 @@ pub(super) fn may_be_missed(log: &LogSummary) -> bool {
     log.members.contains_key(&log.id) && has_others(log)
 }
 
-/// Whether this one's log is of another incarnation than `log`, which names its own node alone, or has as much.
-fn is_parted(r: &Reached, log: &LogSummary) -> bool {
-    let as_much = (r.last.term, r.last.index) >= (log.last.term, log.last.index);
-    r.last.index > 0 && (as_much || incarnation(r.last.term) != log.end.last.incarnation())
+/// Whether this one's log is of another incarnation than that of the last node, which ends with `last`, or has as much.
+fn is_parted(r: &Reached, last: LogId) -> bool {
+    let as_much = (r.last.term, r.last.index) >= (last.term, last.index);
+    r.last.index > 0 && (as_much || incarnation(r.last.term) != incarnation(last.term))
 }
 
 /// What is said then.
-fn beside_the_last_one(r: &Reached, log: &LogSummary) -> String {
-    let (theirs, ours) = (incarnation(r.last.term), log.end.last.incarnation());
+fn beside_the_last_one(r: &Reached, last: LogId) -> String {
+    let (theirs, ours) = (incarnation(r.last.term), incarnation(last.term));
     format!(
         "{} has a log of the same data, of incarnation {theirs} (here {ours}), and this node's log names nobody else: one of the two was \
          forced to go on without the other, or is a clone of it. What only one of them has acknowledged has to be given up: \
@@ -393,16 +393,27 @@ impl Node {
         };
         reached.retain(|r| is_member(r.id) || r.history == history);
         if named == 0 {
-            let parted = reached.iter().find(|r| !r.primary && is_parted(r, log));
-            let beside = parted.map(|r| beside_the_last_one(r, log));
+            let parted = reached
+                .iter()
+                .find(|r| !r.primary && is_parted(r, log.last));
+            let beside = parted.map(|r| beside_the_last_one(r, log.last));
             if let Some(why) = beside.or(probed.barred) {
                 self.warn_now_and_then(&format!(
                     "{why} This node does not go on by itself meanwhile"
                 ));
                 return true;
             }
-            if !probed.looking.is_empty() || !probed.unlooked.is_empty() {
-                return true; // what is said of them names them
+            // The network may not be up yet.
+            let nowhere = !listed.is_empty() && probed.unlooked.len() == listed.len();
+            if nowhere || !probed.looking.is_empty() {
+                let looking = probed.looking.into_keys();
+                let names: Vec<String> = looking.chain(probed.unlooked).collect();
+                self.warn_now_and_then(&format!(
+                    "names cannot be looked up here, or this host has no way there: {}. Nobody knows whether others went on \
+                     without this node, which does not go on by itself meanwhile",
+                    names.join(", ")
+                ));
+                return true;
             }
         }
         let mut terms = reached.iter().map(|r| r.last.term);
@@ -412,24 +423,22 @@ impl Node {
             || !all && looked < patience
     }
 
-    /// The last node of a cluster has gone on by itself: whether another one has that is listed, of the same `history`. Two that
-    /// look at once do not see each other before that.
+    /// The last node of a cluster has gone on by itself, and its log ends with `last`: whether another one has that is listed, of
+    /// the same `history`. Two that look at once do not see each other before that.
     pub(super) fn goes_on_beside(
         &self,
         cluster: &str,
         address: &ClusterAddress,
         settings: &Settings,
         history: Uuid,
-    ) -> Result<Option<String>, ConnectError> {
-        let Some(log) = self.look_into_log(settings)? else {
-            return Ok(None);
-        };
+        last: LogId,
+    ) -> Option<String> {
         let listed = self.each_address(&others_listed(address, settings), settings);
         let asked = listed.iter().map(|addr| (&NO_MEMBER, addr));
         let reached = self.probe(cluster, asked).reached;
         let mut same = reached.iter().filter(|r| r.history == history);
-        let other = same.find(|r| r.primary || is_parted(r, &log));
-        Ok(other.map(|r| beside_the_last_one(r, &log)))
+        let other = same.find(|r| r.primary || is_parted(r, last))?;
+        Some(beside_the_last_one(other, last))
     }
 
     /// The own log, if the leader at `addr` still counts it among the members'.

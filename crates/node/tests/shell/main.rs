@@ -28,6 +28,7 @@ mod mended;
 mod net;
 mod one_name;
 mod one_node;
+mod opened;
 mod outvoted_away;
 mod own_log;
 mod paces;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,13 +14,15 @@ use dromon_node::messages::{Answer, Request, decode, encode};
 use dromon_node::options::{HostPort, Settings};
 use dromon_node::spool::MapFile;
 use dromon_node::{Aside, AskError, EngineError, Engines, ISOLATED, LogSummary, Position};
-use dromon_order::logstore::{LogStore, Record, WriteDone, WriteOp};
+use dromon_order::logstore::{LogStore, WriteDone, WriteOp};
 use dromon_order::memlog::MemLog;
 use dromon_order::memnet::{Cut, Hub, Port};
 use dromon_order::sequencer::PieceStore;
 use dromon_order::{
     EngineConfig, MakeNetwork, Network, NodeHandler, Order, OrderStatus, RaftId, Reply, Start,
 };
+
+use crate::opened::Opened;
 
 /// Locks, whatever a panicking test did before.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -45,12 +47,14 @@ pub struct Net {
     builds: Mutex<BTreeSet<String>>,
     /// Logs that cannot be looked into now.
     shut: Mutex<BTreeSet<PathBuf>>,
+    /// An engine has them open.
+    pub open: Mutex<BTreeSet<PathBuf>>,
     /// By address: syncs of the database's directory, and whether they fail now.
     syncs: Mutex<HashMap<String, (u64, bool)>>,
     /// By address: syncs of all file systems.
     syncs_all: Mutex<HashMap<String, u64>>,
     /// By address: a disk under the log that is not well.
-    disks: Mutex<HashMap<String, Ill>>,
+    pub disks: Mutex<HashMap<String, Ill>>,
     /// By address: what the storage engine there says when it is asked.
     told: Mutex<HashMap<String, dromon_node::Position>>,
     /// By address: what who asks there gets instead of an answer.
@@ -94,7 +98,7 @@ struct Silence {
 }
 
 /// What is wrong with a disk.
-enum Ill {
+pub enum Ill {
     /// It answers nothing; what it was told waits.
     Hangs(Vec<(Arc<MemLog>, WriteOp, WriteDone)>),
     /// It fails all it is told.
@@ -129,6 +133,7 @@ impl Net {
             others: Mutex::default(),
             builds: Mutex::default(),
             shut: Mutex::default(),
+            open: Mutex::default(),
             syncs: Mutex::default(),
             syncs_all: Mutex::default(),
             disks: Mutex::default(),
@@ -572,62 +577,6 @@ impl Net {
     }
 }
 
-/// A log as one process has it open: dead with the process.
-struct Opened {
-    net: Arc<Net>,
-    addr: String,
-    log: Arc<MemLog>,
-    alive: Arc<AtomicBool>,
-}
-
-impl LogStore for Opened {
-    fn submit(&self, op: WriteOp, done: WriteDone) {
-        if !self.alive.load(Ordering::Acquire) {
-            return done(Err(io::Error::other("the process was killed")));
-        }
-        match lock(&self.net.disks).get_mut(&self.addr) {
-            Some(Ill::Hangs(told)) => return told.push((self.log.clone(), op, done)),
-            Some(Ill::Full) if matches!(op, WriteOp::SaveCheckpoint(..)) => {
-                return done(Err(io::ErrorKind::StorageFull.into()));
-            }
-            Some(Ill::Fails) => {}
-            Some(Ill::Full | Ill::Complains) | None => return self.log.submit(op, done),
-        }
-        done(Err(io::Error::other("the disk is broken")));
-    }
-
-    fn bounds(&self) -> (u64, u64) {
-        self.log.bounds()
-    }
-
-    fn bytes_before(&self, index: u64) -> u64 {
-        self.log.bytes_before(index)
-    }
-
-    fn held_up(&self) -> Option<String> {
-        let complains = matches!(lock(&self.net.disks).get(&self.addr), Some(Ill::Complains));
-        complains.then(|| "too many files are open".to_owned())
-    }
-
-    fn read(&self, range: RangeInclusive<u64>, max_bytes: usize) -> io::Result<Vec<Record>> {
-        self.log.read(range, max_bytes)
-    }
-
-    fn load_meta(&self) -> io::Result<Option<Bytes>> {
-        self.log.load_meta()
-    }
-
-    fn checkpoints(&self) -> io::Result<Vec<u64>> {
-        self.log.checkpoints()
-    }
-
-    fn load_checkpoint(&self, index: u64) -> io::Result<Bytes> {
-        self.log.load_checkpoint(index)
-    }
-
-    fn close(&self) {}
-}
-
 /// A node that may panic at its tick.
 struct Ticks {
     net: Arc<Net>,
@@ -702,9 +651,11 @@ impl Engines for MemEngines {
         let store: Arc<dyn LogStore> = Arc::new(Opened {
             net: self.net.clone(),
             addr: self.addr.clone(),
+            dir: dir.to_owned(),
             log: self.net.log(dir),
             alive: self.alive.clone(),
         });
+        lock(&self.net.open).insert(dir.to_owned());
         let (net, addr) = (self.net.clone(), self.addr.clone());
         let make: MakeNetwork = Box::new(move |id| Ok(net.plug(&addr, id) as Arc<dyn Network>));
         let handler = Arc::new(Ticks {
@@ -848,6 +799,9 @@ impl Engines for MemEngines {
 
     fn inspect(&self, dir: &Path) -> Result<Option<LogSummary>, EngineError> {
         self.net.whole(dir)?;
+        if lock(&self.net.open).contains(dir) {
+            return Err(EngineError::Other("The directory is locked.".into()));
+        }
         if lock(&self.net.shut).contains(dir) {
             return Err(EngineError::Other("Too many open files.".into()));
         }
