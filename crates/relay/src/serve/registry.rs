@@ -36,7 +36,7 @@ pub struct Known {
     asked: Option<u64>,
     /// It came with GTIDs, so those that it has applied say where it goes on.
     by_gtid: bool,
-    /// Of what it came with, what it had made itself, and so never applies.
+    /// Of what it came with, now or before, what it had made itself, and so never applies.
     own: Position,
     /// When it was here, in seconds since 1970.
     pub last_seen: u64,
@@ -318,6 +318,7 @@ impl Registry {
             };
             known.held = file.min(before.held);
             known.asked = before.asked;
+            known.own = before.own;
             known.applied = before.applied.map(|applied| Applied {
                 at: applied.at + away,
                 ..applied
@@ -363,9 +364,15 @@ impl Registry {
         if let Some(known) = self.here(id, connection) {
             known.sent.clone_from(has);
             known.by_gtid = by_gtid;
-            known.own = Position::new();
-            for gtid in has.iter().filter(|gtid| gtid.server == id) {
-                known.own.set(gtid);
+            // A replica whose SQL thread ran on says what it received, where the GTIDs of others may cover its own. If it
+            // has less than what it had made, that is lost.
+            let had = std::mem::take(&mut known.own);
+            let still = had.iter().filter(|own| {
+                let now = has.get(own.domain);
+                now.is_some_and(|now| now.seqno >= own.seqno)
+            });
+            for own in still.chain(has.iter().filter(|gtid| gtid.server == id)) {
+                known.own.set(own);
             }
         }
     }

@@ -164,6 +164,25 @@ fn who_is_asked() {
     assert_eq!(applied("1-1-10,2-1-4").to_string(), "1-1-10,2-3-5");
 }
 
+/// Its I/O thread comes again, and says what it received: behind what it had made others may have gone on.
+#[test]
+fn what_it_made_stays_made() {
+    let mut r = Registry::new(60);
+    let mut comes = |connection, has: &str, applied: &str| {
+        let position = |text: &str| -> Position { text.parse().expect("a position") };
+        r.begins(3, "", 0, connection, 5, at(0));
+        r.comes_with(3, connection, &position(has), true);
+        let known = &r.known()[&3];
+        known.has_if_applied(position(applied)).to_string()
+    };
+    assert_eq!(comes(1, "1-3-9,2-3-5", "1-1-4"), "1-3-9,2-3-5");
+    assert_eq!(comes(2, "1-1-12,2-3-5", "1-1-4"), "1-3-9,2-3-5");
+    assert_eq!(comes(3, "1-1-9,2-3-6", "1-1-4"), "1-3-9,2-3-6");
+    // It has lost that: its data are older ones.
+    assert_eq!(comes(4, "1-1-8,2-3-6", "1-1-4"), "1-1-4,2-3-6");
+    assert_eq!(comes(5, "1-1-12", "1-1-4"), "1-1-4");
+}
+
 /// The clock was ahead when the relay started, and was set right.
 #[test]
 fn a_clock_that_goes_back_holds_nothing() {
