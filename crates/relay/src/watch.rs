@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use dromon_binlog::Position;
 
+use crate::clock::Now;
 use crate::log::{Level, Log};
 use crate::net::ClientTls;
 use crate::pull::{AskError, Asker, Login, quoted};
-use crate::serve::{Known, Server};
+use crate::serve::{Known, NOT_TOLD, Server};
 use crate::store::View;
+use crate::wire::Row;
 
 /// Time for a replica that is asked, in all.
 const REPLICA_LIMIT: Duration = Duration::from_secs(1);
@@ -58,24 +60,24 @@ impl Watcher {
     /// Asks until the process ends.
     pub fn ask_for_ever(mut self) {
         loop {
-            if !self.ask_one() {
+            if !self.ask_one(self.server.now()) {
                 thread::sleep(LOOK);
             }
         }
     }
 
     /// Asks who is due, if anybody is.
-    fn ask_one(&mut self) -> bool {
+    fn ask_one(&mut self, now: Now) -> bool {
         let next = {
             let mut registry = self.server.registry();
             let known = registry.known();
             self.silent.retain(|id| known.contains_key(id));
-            registry.next_to_ask(self.server.now())
+            registry.next_to_ask(now)
         };
         let Some((id, known)) = next else {
             return false;
         };
-        let asked = applied(&self.watch, &known).map_err(|error| error.to_string());
+        let asked = applied(&self.watch, id, &known).map_err(|error| error.to_string());
         let file = asked.and_then(|position| {
             let has = known.has_if_applied(position);
             let file = self.view.file_for(&has);
@@ -83,21 +85,38 @@ impl Watcher {
         });
         match (file, known.connection) {
             (Ok(file), Some(connection)) => {
-                let now = self.server.now();
                 let mut registry = self.server.registry();
                 registry.has_applied(id, connection, file, now);
                 self.silent.remove(&id);
             }
-            (Err(why), _) if self.silent.insert(id) => self.log.say(
-                Level::Warning,
-                &format!(
-                    "What replica {id} has applied cannot be told: {why}. Until it can, the setting hold alone says what is kept \
-                     for it; an answer that it gave before counts as long as what it was sent then."
-                ),
-            ),
-            _ => {}
+            (Err(why), Some(connection)) => self.cannot_be_told(id, connection, &why),
+            (_, None) => {}
         }
         true
+    }
+
+    /// Says so, if nothing that it said before counts any more. One that has gone meanwhile is asked when it
+    /// is back.
+    fn cannot_be_told(&mut self, id: u32, connection: u32, why: &str) {
+        let from = {
+            let registry = self.server.registry();
+            let known = registry.known().get(&id);
+            let known = known.filter(|k| k.connection == Some(connection));
+            let known = known.filter(|k| k.applied_file().is_none());
+            known.and_then(|k| k.address)
+        };
+        let Some(from) = from.filter(|_| !self.silent.contains(&id)) else {
+            return;
+        };
+        // A client may come with a server id of its own each time. One that is passed over is said the next time.
+        if let Some(more) = self.server.now_and_then(from, NOT_TOLD) {
+            self.silent.insert(id);
+            let text = format!(
+                "What replica {id} has applied cannot be told: {why}. Until it can, the setting hold alone says what is kept \
+                 for it.{more}"
+            );
+            self.log.say(Level::Warning, &text);
+        }
     }
 }
 
@@ -105,7 +124,7 @@ impl Watcher {
 /// It says how the password is to be proved; over TLS that may be the password itself. So whoever
 /// replicates from here can have that with a certificate of the authority, unless the name must be
 /// that address, too.
-pub(crate) fn applied(watch: &Watch, known: &Known) -> Result<Position, AskError> {
+pub(crate) fn applied(watch: &Watch, id: u32, known: &Known) -> Result<Position, AskError> {
     let port = if known.port == 0 { 3306 } else { known.port };
     let address = match known.address {
         Some(ip) if ip.is_ipv6() => format!("[{ip}]:{port}"),
@@ -120,16 +139,39 @@ pub(crate) fn applied(watch: &Watch, known: &Known) -> Result<Position, AskError
         limit: REPLICA_LIMIT,
         in_all: Some(REPLICA_LIMIT),
     })?;
-    let question = match &known.channel {
-        None => "SELECT @@GLOBAL.gtid_slave_pos".to_owned(),
+    let channel = known.channel.as_deref();
+    let question = match channel {
+        None => "SELECT @@GLOBAL.gtid_slave_pos, @@GLOBAL.server_id".to_owned(),
         Some(name) => format!(
             "SELECT gtid_pos FROM dromon_replica.position WHERE channel={}",
             quoted(name)
         ),
     };
     let rows = asker.ask(&question, POSITION_MAX)?;
-    let cell = rows.first().and_then(|row| row.first()?.as_deref());
-    let text = String::from_utf8_lossy(cell.unwrap_or_default()).into_owned();
+    position_of(id, channel, &rows)
+}
+
+/// What the answer says. Behind one address are several servers, or a client that is none beside a server:
+/// who answers is the replica only if it has its server id, or, where that is the one of `dromon replica`
+/// and not of its target, its channel.
+fn position_of(id: u32, channel: Option<&str>, rows: &[Row]) -> Result<Position, AskError> {
+    let cell = |n: usize| {
+        let cell = rows.first().and_then(|row| row.get(n)?.as_deref());
+        cell.map(|cell| String::from_utf8_lossy(cell).into_owned())
+    };
+    match (channel, cell(1)) {
+        (None, Some(found)) if found == id.to_string() => {}
+        (None, found) => {
+            let found = found.unwrap_or_default();
+            return Err(AskError::Another { found });
+        }
+        (Some(channel), _) if rows.is_empty() => {
+            let channel = channel.to_owned();
+            return Err(AskError::NoChannel { channel });
+        }
+        (Some(_), _) => {}
+    }
+    let text = cell(0).unwrap_or_else(|| "NULL".to_owned());
     text.parse().map_err(|_| AskError::NoPosition { text })
 }
 
@@ -143,7 +185,6 @@ mod tests {
     use dromon_log::SimDevice;
 
     use super::*;
-    use crate::clock::Now;
     use crate::housekeeping::tests::{begins, options};
     use crate::http::{HttpServer, Questions};
     use crate::pull::{Following, Puller, Source, Wish};
@@ -171,9 +212,10 @@ mod tests {
         store
     }
 
-    /// Serves that, to whoever asks.
-    fn serves(view: Arc<View>, log: &Log) -> (u16, Arc<Server>) {
+    /// Serves that with this server id, to whoever asks.
+    fn serves(id: u32, view: Arc<View>, log: &Log) -> (u16, Arc<Server>) {
         let mut options = options();
+        options.server_id = id;
         options.connections_max = 10;
         options.accounts.push(Account {
             name: "watch".into(),
@@ -189,8 +231,30 @@ mod tests {
     }
 
     /// A server that has applied so much: a relay says of itself what a replica would.
-    fn replica(has: u64, log: &Log) -> u16 {
-        serves(stored(has).view(), log).0
+    fn replica(id: u32, has: u64, log: &Log) -> u16 {
+        serves(id, stored(has).view(), log).0
+    }
+
+    /// Nobody listens there.
+    fn nobody() -> u16 {
+        let nobody = TcpListener::bind("127.0.0.1:0").expect("a port");
+        nobody.local_addr().expect("bound").port()
+    }
+
+    /// Both clocks show this.
+    fn at(secs: u64) -> Now {
+        Now {
+            unix: secs,
+            up: secs,
+        }
+    }
+
+    /// One comes that has nothing, from an address that ends so.
+    fn comes(server: &Server, id: u32, from: u8, port: u16) {
+        let mut registry = server.registry();
+        registry.begins(id, "", port, id, 1, at(0));
+        registry.at(id, id, IpAddr::from([127, 0, 0, from]), String::new());
+        registry.comes_with(id, id, &Position::new(), true);
     }
 
     fn watch() -> Watch {
@@ -214,41 +278,101 @@ mod tests {
             0,
         );
         let mut watcher = Watcher::new(&server, &view, watch(), &log);
-        assert!(!watcher.ask_one(), "nobody is here");
-        let nobody = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let nobody = nobody.local_addr().expect("bound").port();
-        let (zero, later) = (server.now(), server.now().up + 500);
-        let later = Now {
-            unix: later,
-            up: later,
-        };
-        // They were sent everything, and it is long ago.
-        for (id, port) in [(3, replica(2, &log)), (4, nobody), (5, replica(9, &log))] {
+        assert!(!watcher.ask_one(at(0)), "nobody is here");
+        // They were sent everything, and it is long ago. Behind one address are several servers.
+        for (id, port) in [
+            (3, replica(3, 2, &log)),
+            (4, replica(3, 2, &log)),
+            (5, replica(5, 9, &log)),
+        ] {
+            comes(&server, id, 1, port);
             let mut registry = server.registry();
-            registry.begins(id, "", port, id, 1, zero);
-            registry.at(id, id, IpAddr::from([127, 0, 0, 1]), String::new());
-            registry.comes_with(id, id, &Position::new(), true);
-            (2..=6).for_each(|file| registry.enters(id, id, file, zero));
+            (2..=6).for_each(|file| registry.enters(id, id, file, at(0)));
         }
         for _ in 0..3 {
-            assert!(watcher.ask_one());
+            assert!(watcher.ask_one(at(0)));
         }
-        assert!(!watcher.ask_one(), "all were asked a moment ago");
+        assert!(!watcher.ask_one(at(0)), "all were asked a moment ago");
         let mut registry = server.registry();
-        registry.tick(later, None);
+        registry.tick(at(500), None);
         let of = |id| {
             let known = &registry.known()[&id];
             (known.needs, known.needs_by_applied(), known.applied_file())
         };
         assert_eq!(of(3), (3, true, Some(3)), "the third file is to come");
-        assert_eq!(of(4), (6, false, None), "it cannot be asked");
+        assert_eq!(of(4), (6, false, None), "another one answers for it");
         assert_eq!(of(5), (6, false, Some(6)), "it has more than is here");
         assert_eq!(registry.needed(1), Some((3, 3)));
         drop(registry);
         let said = fs::read_to_string(dir.path().join("log")).expect("readable");
-        let why = "What replica 4 has applied cannot be told: 127.0.0.1";
+        let why = "What replica 4 has applied cannot be told: the server id of who answers at its address is 3, and not its own.";
         assert_eq!(said.matches(why).count(), 1, "{said}");
         assert_eq!(said.matches("cannot be told").count(), 1, "{said}");
+    }
+
+    /// Only once nothing counts that it said before, and however many come, not a line for each.
+    #[test]
+    fn who_cannot_be_asked_is_said_now_and_then() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = Log::file(&dir.path().join("log")).expect("writable");
+        let view = stored(6).view();
+        let server = Server::new(
+            options(),
+            Arc::clone(&view),
+            Registry::new(60),
+            log.clone(),
+            0,
+        );
+        let mut watcher = Watcher::new(&server, &view, watch(), &log);
+        let lines = |of: &str| {
+            let said = fs::read_to_string(dir.path().join("log")).expect("readable");
+            said.matches(&format!("What replica {of}")).count()
+        };
+        let nobody = nobody();
+        comes(&server, 3, 1, nobody);
+        server.registry().has_applied(3, 3, 2, at(0));
+        (100..150).for_each(|id| comes(&server, id, 2, nobody));
+        while watcher.ask_one(at(60)) {}
+        assert_eq!(lines("3 has"), 0, "what it said a minute ago counts");
+        // Very slow machines say it again.
+        assert!((1..25).contains(&lines("1")), "{}", lines("1"));
+        server.registry().tick(at(599), None);
+        while watcher.ask_one(at(599)) {}
+        assert_eq!(lines("3 has"), 0, "it still does");
+        for now in [600, 700, 800] {
+            server.registry().tick(at(now), None);
+            while watcher.ask_one(at(now)) {}
+        }
+        assert_eq!(lines("3 has"), 1);
+        // One that has gone meanwhile, or has come anew, is asked again.
+        comes(&server, 7, 3, nobody);
+        watcher.cannot_be_told(7, 99, "its former connection");
+        assert_eq!(lines("7 has"), 0);
+        watcher.cannot_be_told(7, 7, "its connection");
+        assert_eq!(lines("7 has"), 1);
+    }
+
+    #[test]
+    fn what_an_answer_says() {
+        let cell = |text: &str| Some(text.as_bytes().to_vec());
+        let says = |channel, rows: &[Row]| {
+            let position = position_of(3, channel, rows);
+            position.map_or_else(|e| e.to_string(), |p| format!("at {p}"))
+        };
+        assert_eq!(says(None, &[vec![cell("0-1-7"), cell("3")]]), "at 0-1-7");
+        assert_eq!(says(None, &[vec![cell(""), cell("3")]]), "at ");
+        let another = "the server id of who answers at its address is";
+        let said = says(None, &[vec![cell("0-1-7"), cell("33")]]);
+        assert_eq!(said, format!("{another} 33, and not its own"));
+        assert!(says(None, &[]).starts_with(another));
+        // A channel has its own server id, not that of the server where it has its position.
+        let channel = Some("db");
+        assert_eq!(says(channel, &[vec![cell("0-1-7")]]), "at 0-1-7");
+        assert_eq!(says(channel, &[vec![cell("")]]), "at ", "it has begun");
+        let said = says(channel, &[]);
+        assert_eq!(said, "it has no position of the channel db");
+        let said = says(channel, &[vec![None]]);
+        assert!(said.starts_with("it gave NULL as its position"), "{said}");
     }
 
     /// One that follows the relay, has received everything, and has a port of its own for questions.
@@ -257,7 +381,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let log = Log::file(&dir.path().join("log")).expect("writable");
         let view = stored(6).view();
-        let (port, server) = serves(Arc::clone(&view), &log);
+        let (port, server) = serves(1, Arc::clone(&view), &log);
         let source = Source {
             address: format!("127.0.0.1:{port}"),
             wish: Wish {
@@ -266,7 +390,7 @@ mod tests {
                 tls: false,
                 server_id: 3,
                 report_host: "db3".into(),
-                report_port: replica(2, &log),
+                report_port: replica(3, 2, &log),
                 heartbeat: Duration::from_millis(200),
                 semi_sync: false,
                 zstd: None,
@@ -285,7 +409,7 @@ mod tests {
         let pulls = thread::spawn(move || puller.run());
         let mut watcher = Watcher::new(&server, &view, watch(), &log);
         let begun = Instant::now();
-        while !watcher.ask_one() {
+        while !watcher.ask_one(server.now()) {
             assert!(begun.elapsed() < Duration::from_secs(60), "it is not here");
             thread::sleep(Duration::from_millis(10));
         }

@@ -68,7 +68,7 @@ impl HttpServer {
         let found: Vec<ReplicaStatus> = named.iter().map(|(id, k)| self.of(*id, k)).collect();
         let applied = match (&self.watch, &named[..]) {
             (Some(watch), [(id, known)]) => known.connection.map(|connection| {
-                let ask = || -> Told { applied(watch, known).map_err(|e| e.to_string()) };
+                let ask = || -> Told { applied(watch, *id, known).map_err(|e| e.to_string()) };
                 let told = self.questions.ask((*id, connection), ask);
                 told.map(|position| self.view.lag_ms(&position))
             }),

@@ -52,6 +52,18 @@ pub enum AskError {
         /// What came.
         text: String,
     },
+    /// Another server is at the replica's address.
+    #[error("the server id of who answers at its address is {found}, and not its own")]
+    Another {
+        /// As it says.
+        found: String,
+    },
+    /// What it was asked for is not there.
+    #[error("it has no position of the channel {channel}")]
+    NoChannel {
+        /// Which.
+        channel: String,
+    },
     /// The answer is larger than what was made room for.
     #[error("the answer to {statement} has more than {max} bytes")]
     TooLarge {

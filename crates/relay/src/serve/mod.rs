@@ -26,6 +26,7 @@ pub use feed::{Feed, FeedError, Policy};
 pub(crate) use registry::KNOWN_MAX;
 pub use registry::{Called, Forgotten, Known, Registry, Unforgettable};
 pub(crate) use replica_list::REPLICAS;
+pub(crate) use server::NOT_TOLD;
 pub use server::{Account, ServeOptions, Server};
 pub use session::{Facts, Host, Listing, Reply, Session, errors};
 pub use wants::{From, Wants};

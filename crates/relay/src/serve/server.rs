@@ -23,6 +23,8 @@ use crate::wire::PasswordHash;
 
 /// What is said now and then of too many logins; numbers of errors are larger, others below.
 const TOO_MANY_LOGINS: u16 = 5;
+/// The same of those who do not say what they have applied.
+pub(crate) const NOT_TOLD: u16 = 6;
 /// Stack of a connection's thread.
 const STACK: usize = 512 << 10;
 
@@ -281,7 +283,7 @@ impl Server {
     }
 
     /// Whether something that others bring about is said now, and what is added.
-    fn now_and_then(&self, from: IpAddr, what: u16) -> Option<String> {
+    pub(crate) fn now_and_then(&self, from: IpAddr, what: u16) -> Option<String> {
         let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
         let before = quiet.says(from, what, self.started.elapsed())?;
         Some(match before {
