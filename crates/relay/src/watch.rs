@@ -46,8 +46,9 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Of a relay that starts.
+    /// Of a relay that starts, before anybody is served.
     pub fn new(server: &Arc<Server>, view: &Arc<View>, watch: Watch, log: &Log) -> Watcher {
+        server.registry().asks();
         Watcher {
             server: Arc::clone(server),
             view: Arc::clone(view),
@@ -350,6 +351,26 @@ mod tests {
         assert_eq!(lines("7 has"), 0);
         watcher.cannot_be_told(7, 7, "its connection");
         assert_eq!(lines("7 has"), 1);
+    }
+
+    /// The first question may come long after `hold`: what it needed before the relay's start counts.
+    #[test]
+    fn what_was_needed_before_the_start_is_kept_till_it_is_asked() {
+        let log = Log::terminal();
+        let view = stored(6).view();
+        let registry = Registry::parse("3 2 3306 1000 db3", 1).expect("a list");
+        let server = Server::new(options(), Arc::clone(&view), registry, log.clone(), 0);
+        let mut watcher = Watcher::new(&server, &view, watch(), &log);
+        let mut registry = server.registry();
+        registry.begins(3, "", replica(3, 3, &log), 3, 6, at(1000));
+        registry.at(3, 3, IpAddr::from([127, 0, 0, 1]), String::new());
+        registry.comes_with(3, 3, &Position::new(), true);
+        registry.tick(at(1500), None);
+        assert_eq!(registry.needed(1), Some((2, 3)));
+        drop(registry);
+        assert!(watcher.ask_one(at(1500)));
+        server.registry().tick(at(1501), None);
+        assert_eq!(server.registry().needed(1), Some((4, 3)), "it was asked");
     }
 
     #[test]

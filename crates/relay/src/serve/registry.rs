@@ -30,7 +30,7 @@ pub struct Known {
     pub needs: u64,
     /// The same by what it was sent alone.
     held: u64,
-    /// What it said when it was asked last.
+    /// What it said when it was asked last; if it was not since the relay's start, what it needed before.
     applied: Option<Applied>,
     /// When it was asked, by [`Now::up`].
     asked: Option<u64>,
@@ -192,6 +192,8 @@ pub enum Unforgettable {
 pub struct Registry {
     known: BTreeMap<u32, Known>,
     hold_secs: u64,
+    /// Those that are here are asked what they have applied.
+    asks: bool,
     changed: bool,
     /// When the relay began, by [`Now::up`]: nobody counts as away since before then.
     started: Option<u64>,
@@ -258,6 +260,11 @@ impl Registry {
         Ok(registry)
     }
 
+    /// From now on those that are here are asked what they have applied.
+    pub(crate) fn asks(&mut self) {
+        self.asks = true;
+    }
+
     /// The relay begins: before, nobody could be here.
     pub fn started(&mut self, now: Now) {
         self.started = Some(now.up);
@@ -319,10 +326,18 @@ impl Registry {
             known.held = file.min(before.held);
             known.asked = before.asked;
             known.own = before.own;
-            known.applied = before.applied.map(|applied| Applied {
-                at: applied.at + away,
-                ..applied
-            });
+            known.applied = match before.applied {
+                // What it needed before the relay's start it may not have applied: that counts as its answer until it
+                // gives one, which may take longer than what it was sent is held for.
+                None if before.seen.is_none() && self.asks => Some(Applied {
+                    file: known.held,
+                    at: now.up,
+                }),
+                answer => answer.map(|applied| Applied {
+                    at: applied.at + away,
+                    ..applied
+                }),
+            };
             let still = before.entered.into_iter().filter(|e| e.1 <= file);
             known
                 .entered

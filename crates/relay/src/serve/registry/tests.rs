@@ -183,6 +183,46 @@ fn what_it_made_stays_made() {
     assert_eq!(comes(5, "1-1-12", "1-1-4"), "1-1-4");
 }
 
+/// A relay that was started again has no answer yet.
+#[test]
+fn what_was_needed_counts_as_an_answer() {
+    let again = |asks: bool| {
+        let mut r = Registry::parse("3 5 3306 1000 db3", 1).expect("a list");
+        if asks {
+            r.asks();
+        }
+        r.started(at(0));
+        r.begins(3, "db3", 3306, 1, 8, at(100));
+        r.tick(at(699), None);
+        r
+    };
+    assert_eq!(
+        again(false).needed(0),
+        Some((8, 3)),
+        "hold says what counts"
+    );
+    let mut r = again(true);
+    assert_eq!(r.needed(0), Some((5, 3)));
+    // Its answer counts instead, whatever it is.
+    let mut asked = r.clone();
+    asked.has_applied(3, 1, 7, at(699));
+    assert_eq!(asked.needed(0), Some((7, 3)));
+    // It is away for a while, and comes again: it is as if it had not been.
+    r.ends(3, 1, at(699));
+    r.begins(3, "db3", 3306, 2, 8, at(900));
+    r.tick(at(900), None);
+    assert_eq!(r.needed(0), Some((5, 3)));
+    r.tick(at(901), None);
+    assert_eq!(r.needed(0), Some((8, 3)), "as long as an answer");
+    // One with older data needs what it lacks of them.
+    let mut r = Registry::parse("3 5 3306 1000 db3", 1).expect("a list");
+    r.asks();
+    r.begins(3, "db3", 3306, 1, 4, at(100));
+    r.enters(3, 1, 5, at(100));
+    r.tick(at(200), None);
+    assert_eq!(r.needed(0), Some((4, 3)));
+}
+
 /// The clock was ahead when the relay started, and was set right.
 #[test]
 fn a_clock_that_goes_back_holds_nothing() {
