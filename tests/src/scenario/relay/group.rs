@@ -287,6 +287,16 @@ pub fn run(case: &mut Case) -> anyhow::Result<()> {
     }
     let (code, body) = get(http, "/replica/parallel?max_lag=30")?;
     ensure!(code == 200, "{body}");
+    // It asks of its own accord, too, and the first time soon after the replica came.
+    let until = Instant::now() + Duration::from_secs(120);
+    loop {
+        let (_, body) = get(http, "/status.json")?;
+        if body.contains("\"applied_file\": \"relay-bin.") {
+            break;
+        }
+        ensure!(Instant::now() < until, "the replica was not asked: {body}");
+        thread::sleep(Duration::from_millis(50));
+    }
 
     let work = Work::start(&primary, 6);
     let half = case.options.seconds / 2;
