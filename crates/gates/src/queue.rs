@@ -142,7 +142,10 @@ impl<T> ApplyQueue<T> {
     /// [`ApplyQueue::close`]. False: the latter, so nobody has it.
     pub fn push(&self, item: QueueItem<T>) -> bool {
         let mut inner = self.lock();
-        while inner.items.is_lent() && inner.items.is_full() {
+        // What never goes there does not wait for it: a view that says that the majority is lost comes on the thread that
+        // sends heartbeats.
+        let may_go_there = item.ordered && !item.exclusive;
+        while may_go_there && inner.items.is_lent() && inner.items.is_full() {
             self.back.wait(&mut inner);
         }
         if inner.closed || item.ordered && item.seqno <= inner.floor {

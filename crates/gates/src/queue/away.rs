@@ -144,6 +144,34 @@ fn while_a_disk_hangs_all_is_told_of_the_queue_and_what_is_urgent_is_taken() {
 }
 
 #[test]
+fn a_view_does_not_wait_for_a_disk_that_hangs() {
+    let disk = Arc::new(Disk::default());
+    let q = Arc::new(with_file(&disk));
+    for seqno in 1..=5 {
+        q.push(item(seqno, false));
+    }
+    disk.hang(true);
+    let worker = std::thread::spawn({
+        let q = q.clone();
+        move || q.push(item(6, false))
+    });
+    disk.wait_inside();
+    let (tx, told) = mpsc::channel();
+    let sender = q.clone();
+    std::thread::spawn(move || tx.send(sender.push(item(7, true))));
+    let told = told.recv_timeout(LONG);
+    disk.hang(false);
+    assert!(told.expect("it is taken"));
+    assert!(worker.join().is_ok_and(|taken| taken));
+    let rest = std::iter::from_fn(|| {
+        let seqno = popped(&q)?;
+        q.done(seqno == 7);
+        Some(seqno)
+    });
+    assert_eq!(rest.collect::<Vec<_>>(), (1..=7).collect::<Vec<_>>());
+}
+
+#[test]
 fn who_fetches_while_nobody_sleeps_is_woken_later() {
     let disk = Arc::new(Disk::default());
     let q = Arc::new(with_file(&disk));

@@ -318,12 +318,14 @@ impl Node {
             self.allowed(&order, &status, &reached)?;
         }
         self.wait_turn(&status, &reached, forced)?;
+        self.not_told_to_leave()?;
         let others = self.others();
         let attempt = self.going_alone.begin(status.term, others.clone());
         let attempt = attempt.ok_or(STILL_GOING)?;
         // Whoever looks here from now on hears of it. So of two that were told at the same time, one
         // at least hears of the other.
-        if let Err(refused) = self.look_again(own, &reached, forced) {
+        let again = self.look_again(own, &reached, forced);
+        if let Err(refused) = again.and_then(|()| self.not_told_to_leave()) {
             attempt.given_up();
             return Err(refused);
         }
@@ -433,6 +435,14 @@ impl Node {
                  stop that server and set this here again"
             }
             false => "Set it there",
+        }
+    }
+
+    /// Who waited for others may have been told to stop meanwhile, or left as inconsistent.
+    fn not_told_to_leave(&self) -> Result<(), Refused> {
+        match self.phase() {
+            Phase::Joined | Phase::NonPrimary | Phase::Joining => Ok(()),
+            _ => Err("this node is leaving".into()),
         }
     }
 
