@@ -146,7 +146,7 @@ pub struct Doing {
     /// Who ran it.
     pub connection: u64,
     /// The target's `gtid_binlog_pos` before, and whether it says enough; empty: it writes no binlog.
-    /// Or [`Doing::PARTS`].
+    /// Or [`Doing::PARTS`], or [`Doing::ASK`].
     pub binlog: String,
 }
 
@@ -154,6 +154,9 @@ impl Doing {
     /// In the place of [`Doing::binlog`], before a number of steps that are done for good: it ended
     /// with an error behind them. Without a number: nobody knows how far it came.
     pub const PARTS: &str = "!";
+    /// In the place of [`Doing::binlog`]: it ended with an error, and may be done all the same. No binlog shows which. It
+    /// begins as [`Doing::PARTS`], so that older builds stop there, too.
+    pub const ASK: &str = "!?";
     /// At the end of [`Doing::binlog`]: it has its GTID in the target's binlog, if it was done.
     pub const CHOSEN: &str = "=";
     /// Behind all of [`Doing::binlog`]: it was done to its end.

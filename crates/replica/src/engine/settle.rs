@@ -61,6 +61,14 @@ pub(super) fn settle(
         return Ok(Settled::Done);
     }
     let mut seen = Shown::Other;
+    if doing.binlog == Doing::ASK && settings.doubt != Doubt::Skip {
+        return Ok(Settled::Stop(End::Fatal(format!(
+            "{what}: it ended with an error, the target had no room, and it cannot be said whether it was done. Look at the target: if it was, \
+             start once with in_doubt = skip; if not, say so, and start again: UPDATE dromon_replica.position SET doing = NULL \
+             WHERE channel = '{}'.",
+            settings.channel
+        ))));
+    }
     if let Some(steps) = doing.binlog.strip_prefix(Doing::PARTS)
         && settings.doubt != Doubt::Skip
     {
@@ -588,6 +596,16 @@ mod tests {
             Settled::Stop(End::Fatal(_))
         ));
         assert!(matches!(settled_of("in_doubt=skip", "!"), Settled::Done));
+        // It may be done: nothing is done again that nobody has looked at.
+        for line in [again, "in_doubt=stop"] {
+            let Settled::Stop(End::Fatal(why)) = settled_of(line, Doing::ASK) else {
+                panic!("it must stop: {line}");
+            };
+            let says = why.contains("whether it was done") && why.contains("SET doing = NULL");
+            assert!(says, "{why}");
+        }
+        let skipped = settled_of("in_doubt=skip", Doing::ASK);
+        assert!(matches!(skipped, Settled::Done));
     }
 
     /// What has its own GTID in the target's binlog is found by it.

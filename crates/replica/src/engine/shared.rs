@@ -594,6 +594,12 @@ impl Shared {
         self.turns.iter().for_each(Condvar::notify_all);
     }
 
+    /// Whatever ends it already: no session may follow.
+    pub fn end_for_good(&self, end: End) {
+        self.lock().end = Some(end.clone());
+        self.end(end);
+    }
+
     pub(super) fn take_end(&self) -> End {
         let end = self.lock().end.take();
         end.unwrap_or_else(|| End::Again("it ended without a reason".into()))

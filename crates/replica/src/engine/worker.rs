@@ -118,6 +118,10 @@ impl Worker {
                     let why = format!("{error} (at {})", unit.name());
                     return shared.end(End::again(&error, why));
                 }
+                Err(trouble @ Trouble::MayBeDone { .. }) => {
+                    let end = self.fatal(n, &unit, &trouble);
+                    return shared.end_for_good(end);
+                }
                 Err(trouble) => {
                     let end = self.fatal(n, &unit, &trouble);
                     return shared.end(end);
@@ -209,6 +213,9 @@ impl Worker {
                     self.settings.channel
                 ),
             ),
+            Trouble::MayBeDone {
+                mark, unwritten, ..
+            } => trouble::of_doubt(mark, unwritten.as_deref(), &self.settings.channel),
             Trouble::Beside(_, last, true) => (
                 "All of it is in the target, the position is behind it, and nothing of what follows is there".to_owned(),
                 format!("Start again.{}", gtids::out_of_order(*last)),

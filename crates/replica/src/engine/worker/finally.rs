@@ -150,6 +150,13 @@ impl Worker {
             };
             // What was to follow the last one follows nothing else.
             self.behind.clear();
+            // Before anything else is said: what is full for it may be full for that, too.
+            if unit.alone == Some(Alone::Statement)
+                && matches!(ops.get(done), Some(Op::Statement { .. }))
+                && trouble.may_be_done()
+            {
+                return Err(self.ask(doing, done, &made, trouble));
+            }
             let remains = self.take_back()?;
             self.drop_made(&made)?;
             if trouble.passes() && !remains && tries < TRIES {
@@ -179,12 +186,7 @@ impl Worker {
                 })
                 // Else the next session finds out that it was not done.
                 .map_err(Trouble::rolled_back)?;
-                // What commits by itself may be done but for a file that tells of it: tried again by itself, it
-                // could be done twice.
-                return Err(match unit.alone {
-                    Some(Alone::Statement) if trouble.may_be_done() => trouble,
-                    _ => trouble.rolled_back(),
-                });
+                return Err(trouble.rolled_back());
             }
             // How far it came is known; not what a table without transactions has.
             doing.binlog = match remains {
@@ -359,6 +361,33 @@ impl Worker {
             self.session.client.query(b"ROLLBACK")?;
         }
         Ok(())
+    }
+
+    /// What commits by itself may be done but for a file that tells of it: done again, it could be there twice. That is
+    /// written down, so that the next start asks. If it cannot be, what stands there lets the next one do it again.
+    fn ask(
+        &mut self,
+        mut doing: Doing,
+        done: usize,
+        made: &[Made<'_>],
+        trouble: Trouble,
+    ) -> Trouble {
+        doing.binlog = match done {
+            0 => Doing::ASK.into(),
+            _ => Doing::PARTS.into(),
+        };
+        let written = self.roll_back().and_then(|()| {
+            self.clean().map_err(Trouble::Lost)?;
+            self.bookkeeping(|worker| worker.put_down(&doing))?;
+            // They end with the session, too.
+            let _ = self.drop_made(made);
+            Ok(())
+        });
+        Trouble::MayBeDone {
+            trouble: Box::new(trouble),
+            mark: doing.binlog,
+            unwritten: written.err().map(|why| why.text()),
+        }
     }
 
     /// Rolls back. Gives whether something remains.

@@ -40,6 +40,12 @@ pub(super) enum Trouble {
         steps: Option<(usize, usize)>,
         trouble: Box<Trouble>,
     },
+    /// It failed, and may be done all the same. What is written down of that, and if it could not be, why.
+    MayBeDone {
+        trouble: Box<Trouble>,
+        mark: String,
+        unwritten: Option<String>,
+    },
     /// The target has run out of this; nothing of the unit is there.
     Short(&'static str, Box<Trouble>),
     /// Another number of rows than there must be.
@@ -136,6 +142,31 @@ pub(super) fn of_row(note: &Note) -> String {
     format!("{change} {}{key} ({})", note.table, note.gtid)
 }
 
+/// What there may be of a statement that commits by itself, and what is to be done then. `unwritten`: why its mark could
+/// not be written down.
+pub(super) fn of_doubt(mark: &str, unwritten: Option<&str>, channel: &str) -> (String, String) {
+    let there = "It may be done nevertheless, all but for a file that tells of it; everything before it is in the target";
+    let first = match unwritten {
+        None => String::new(),
+        Some(why) => format!(
+            "That could not be written down ({why}), and the next start would do it again. So before that: UPDATE dromon_replica.position \
+             SET doing_binlog = '{mark}' WHERE channel = '{channel}'. "
+        ),
+    };
+    let then = match mark == crate::target::Doing::PARTS {
+        // Steps before it are there.
+        true => format!(
+            "Make room. Do what is left of it by hand and start once with in_doubt = skip; or take back what is there by hand, and say so: \
+             UPDATE dromon_replica.position SET doing = NULL WHERE channel = '{channel}'."
+        ),
+        false => format!(
+            "Make room and look at the target: if it is done, start once with in_doubt = skip; if not, say so, and start again: \
+             UPDATE dromon_replica.position SET doing = NULL WHERE channel = '{channel}'."
+        ),
+    };
+    (there.to_owned(), first + &then)
+}
+
 impl Trouble {
     /// The same, if it is an error of the target, with the row that it is of.
     pub(super) fn of_row(self, note: &Note) -> Trouble {
@@ -185,7 +216,9 @@ impl Trouble {
     /// Whether a statement that commits by itself may have done all it was to do nevertheless.
     pub(super) fn may_be_done(&self) -> bool {
         match self {
-            Trouble::Error(code, text) | Trouble::OfRow(code, text, _) => may_be_done(*code, text),
+            Trouble::Error(code, text) | Trouble::OfRow(code, text, _) => {
+                of_system(*code, text).is_some() && may_be_done(*code, text)
+            }
             _ => false,
         }
     }
@@ -233,7 +266,9 @@ impl Trouble {
                 "a statement ended with error {code} on the source, after a part of what it was to do, and with none here: what it met on the \
                  source is not on the target (statement: {statement})"
             ),
-            Trouble::Parts { trouble, .. } | Trouble::Short(_, trouble) => trouble.text(),
+            Trouble::Parts { trouble, .. }
+            | Trouble::MayBeDone { trouble, .. }
+            | Trouble::Short(_, trouble) => trouble.text(),
             Trouble::Rows(note, rows) => format!(
                 "{} changed {rows} rows instead of one: on the target the row {}",
                 of_row(note),

@@ -1,5 +1,7 @@
 //! A target that runs out of something for a while.
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 
 /// Waits for more, and nothing of the unit is there.
@@ -165,11 +167,46 @@ fn a_ddl_on_a_full_disk() {
         let end = applied(&fake, &[], one);
         match sure {
             true => assert!(waits(end).what.contains("disk"), "{text}"),
-            false => assert!(
-                matches!(&end, End::Fatal(why) if why.contains(text)),
-                "{text}: {end:?}"
-            ),
+            false => {
+                let End::Fatal(why) = &end else {
+                    panic!("{text}: {end:?}");
+                };
+                let asks = why.contains("in_doubt = skip") && why.contains("SET doing = NULL");
+                assert!(why.contains(text) && asks, "{why}");
+                assert!(!why.contains("Nothing of it"), "{why}");
+                // The next start asks.
+                let tried = ["doing", "ALTER TABLE t ADD c INT", "ROLLBACK", "doing"];
+                assert_eq!(steps(&fake), tried);
+                let asks = |said: &String| said.contains("doing_binlog='!?'");
+                assert_eq!(fake.done().iter().filter(|said| asks(said)).count(), 1);
+            }
         }
+    }
+}
+
+/// Where that cannot be written down, no session follows that would find that it was not done.
+#[test]
+fn a_ddl_on_a_disk_that_is_full_for_all() {
+    let text = FULL[5].1;
+    for (first, code) in [("UPDATE", 1114), ("UPDATE", 1021), ("ROLLBACK", 2013)] {
+        let altered = std::sync::atomic::AtomicBool::new(false);
+        let fake = Fake::new(move |said| {
+            if said == "ALTER TABLE t ADD c INT" {
+                altered.store(true, Ordering::Relaxed);
+                return Some(Reply::Says(1026, text));
+            }
+            match altered.load(Ordering::Relaxed) && said.starts_with(first) {
+                true => Some(Reply::Fail(code)),
+                false => epoch(said),
+            }
+        });
+        let statements = ["ALTER TABLE t ADD c INT"];
+        let one = alone(Alone::Statement, Ending::Statement, &statements);
+        let end = applied(&fake, &[], one);
+        assert!(
+            matches!(&end, End::Fatal(why) if why.contains(text) && why.contains("SET doing_binlog = '!?'")),
+            "{end:?}"
+        );
     }
 }
 
