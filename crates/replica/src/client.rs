@@ -132,10 +132,10 @@ impl ClientError {
     }
 }
 
-/// What the server's system lacks where it says so, with its number. Of a storage engine 122 is something else.
-const OF_SYSTEM: [(&str, &str); 5] = [
+/// What the server's system lacks where it says so, with its number. A quota is none of these: a server has words of its own
+/// for numbers from 120 on.
+const OF_SYSTEM: [(&str, &str); 4] = [
     ("28 \"No space left on device\"", DISK),
-    ("122 \"Disk quota exceeded\"", DISK),
     ("59 'Temp file write failure'", DISK),
     ("12 \"Cannot allocate memory\"", MEMORY),
     ("24 \"Too many open files\"", FILES),

@@ -71,7 +71,7 @@ const FULL: [(u16, &str, bool); 9] = [
     ),
     (
         1,
-        "Can't create/write to file './d/t.TRG~' (Errcode: 122 \"Disk quota exceeded\")",
+        "Can't create/write to file './d/t.TRG~' (Errcode: 28 \"No space left on device\")",
         true,
     ),
     (
