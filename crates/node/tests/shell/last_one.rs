@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dromon_node::{Phase, Position};
+use dromon_node::{AskError, Phase, Position};
 
+use crate::net::Unheard;
 use crate::partition::QUICK;
 use crate::toy::{Db, Disk, row};
 use crate::world::{World, addrs, run};
@@ -255,4 +256,25 @@ fn of_two_that_were_forced_apart_and_come_back_at_once_no_more_than_one_is_prima
             world.settle();
         }
     });
+}
+
+/// Somebody is at an address that it lists, or that cannot be looked up: nobody knows whether that one was forced on.
+#[test]
+fn it_does_not_go_on_beside_who_cannot_be_asked() {
+    for unheard in [
+        AskError::Barred as Unheard,
+        AskError::ShutOut,
+        AskError::Resolving,
+    ] {
+        run(3, SHORT, LIMIT, move |world| {
+            two_leave(world);
+            world.crash(1);
+            world.net.speak_strangely(&World::addr(2), unheard);
+            let one = world.open_again(1);
+            let why = one.connect(&World::url(), false).expect_err("nobody leads");
+            let why = why.to_string();
+            assert!(why.contains("failed to reach primary view"), "{why}");
+            assert!(world.report.said("does not go on by itself meanwhile"));
+        });
+    }
 }
