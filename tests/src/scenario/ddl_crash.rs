@@ -13,6 +13,7 @@ use crate::check;
 use crate::harness::{Case, JOIN_LIMIT, new_database};
 use crate::load::Session;
 use crate::rng::Rng;
+use crate::scenario::torture::no_copies;
 
 /// Crashes, one after the other on the same cluster: of one node, of all, by turns.
 const ROUNDS: u64 = 8;
@@ -131,6 +132,7 @@ pub fn create_select(case: &mut Case) -> anyhow::Result<()> {
             session.exec(&format!(
                 "{kind} filled{tables} (id INT PRIMARY KEY) SELECT seq id FROM seq_1_to_1000"
             ))?;
+            let marks = check::log_marks(&cluster);
             for node in &killed {
                 cluster.node(*node).kill()?;
             }
@@ -141,6 +143,7 @@ pub fn create_select(case: &mut Case) -> anyhow::Result<()> {
                 node.wait_usable(JOIN_LIMIT)?;
             }
             check::settled(&cluster, &case.db)?;
+            no_copies(&cluster, &marks)?;
             for node in cluster.nodes() {
                 let mut session = Session::open(node, &case.db, 0)?;
                 let rows: Option<u64> =
@@ -160,7 +163,7 @@ pub fn create_select(case: &mut Case) -> anyhow::Result<()> {
             node.name()
         );
     }
-    case.note(format!("{tables} tables, each there once"));
+    case.note(format!("{tables} tables, each there once, no copy"));
     check::whole(&cluster)
 }
 

@@ -26,6 +26,7 @@ mod service;
 mod slow_node;
 mod stall;
 mod statements;
+mod switch;
 mod sysbench;
 pub mod torture;
 mod triggers;
@@ -238,6 +239,12 @@ pub fn all() -> Vec<Scenario> {
             "the last node of a cluster, killed or stopped in order, comes back by itself, and the others join it",
             Own,
             outage::last_one,
+        ),
+        (
+            "switch",
+            "a cluster changes its library for this one, back and once more, as README says: its history and rows go on",
+            Own,
+            switch::over_and_back,
         ),
         (
             "witness",

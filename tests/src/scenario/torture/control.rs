@@ -24,7 +24,7 @@ use crate::load::Session;
 use crate::rng::Rng;
 
 /// Debian's package galera-4.
-const PEER: &str = "/usr/lib/galera/libgalera_smm.so";
+pub const PEER: &str = "/usr/lib/galera/libgalera_smm.so";
 const CLIENTS: usize = 3;
 const RESTARTS: usize = 4;
 /// How long a node gets to find out that its log does not reach back far enough.

@@ -19,6 +19,8 @@ mod pauses;
 mod quorum;
 mod refeed;
 
+pub use cut::no_copies;
+
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
