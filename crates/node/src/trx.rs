@@ -192,6 +192,12 @@ impl Body {
         self.flags.ends()
     }
 
+    /// Whether it is a fragment that passed: to roll it back here is this node's own doing, which the others
+    /// hear of by another write set. One that was refused is nobody's everywhere.
+    pub fn is_fragment_that_passed(&self) -> bool {
+        self.seqno >= 0 && self.depends_on >= 0 && !self.ends()
+    }
+
     /// The tables that it must leave to a stream that is shelved here. A statement in
     /// total order isolation ends that stream.
     pub fn names(&self) -> Vec<KeyHash> {
@@ -281,5 +287,23 @@ impl TrxMap {
     /// How many there are.
     pub fn count(&self) -> usize {
         (0..SHARDS).map(|i| self.shard(i as u64).len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_fragment_that_passed_is_given_up_here() {
+        let trx = Trx::local(1, Kind::Remote, usize::MAX);
+        let mut body = trx.lock();
+        assert!(!body.is_fragment_that_passed(), "it has no place");
+        (body.seqno, body.depends_on) = (7, 3);
+        assert!(body.is_fragment_that_passed());
+        body.depends_on = -1;
+        assert!(!body.is_fragment_that_passed(), "it was refused");
+        (body.depends_on, body.flags) = (3, Flags::TRX_END);
+        assert!(!body.is_fragment_that_passed(), "it is the end");
     }
 }

@@ -45,7 +45,9 @@ impl Node {
         }
         match body.stage {
             Stage::Certified | Stage::Failed | Stage::Committing => {
-                self.fragment_given_up(body.seqno);
+                if body.is_fragment_that_passed() {
+                    self.fragment_given_up(body.seqno);
+                }
                 self.gates.cancel(body.seqno);
             }
             Stage::Left => self.gates.release(body.seqno),

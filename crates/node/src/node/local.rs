@@ -674,7 +674,7 @@ impl Node {
             if stage == Stage::Left {
                 self.gates.release(seqno);
             } else {
-                if !body.ends() && body.depends_on >= 0 {
+                if body.is_fragment_that_passed() {
                     self.fragment_given_up(seqno);
                 }
                 self.gates.cancel(seqno);
