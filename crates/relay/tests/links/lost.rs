@@ -57,7 +57,7 @@ fn is_primary(server_id: u32, node: Node, mut refuses: Option<u16>) -> (String, 
     (address, dumps)
 }
 
-fn packet(stream: &mut TcpStream, frames: &mut Frames) -> Option<Vec<u8>> {
+pub(super) fn packet(stream: &mut TcpStream, frames: &mut Frames) -> Option<Vec<u8>> {
     let mut buf = [0; 4096];
     loop {
         if let Some(packet) = frames.packet().expect("in order") {

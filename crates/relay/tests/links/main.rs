@@ -1,5 +1,6 @@
 //! Sockets: TLS between a relay and those who ask it, and HTTP.
 
+mod acks;
 mod beats;
 #[path = "../common/mod.rs"]
 mod common;
