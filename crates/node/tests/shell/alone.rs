@@ -13,7 +13,6 @@ use crate::toy::holds::Point;
 use crate::toy::{Db, Disk, row};
 use crate::world::{World, run};
 
-const LIMIT: Duration = Duration::from_secs(120);
 pub const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
 
 /// What is said of a log that is not erased.
@@ -25,7 +24,7 @@ fn addrs(ns: &[usize]) -> Vec<String> {
 
 #[test]
 fn with_ignore_sb_the_half_goes_on_and_no_client_notices() {
-    run(2, QUICK, LIMIT, |world| {
+    run(2, QUICK, |world| {
         let one = world.db(1);
         one.node()
             .set_options("pc.ignore_sb=true")
@@ -56,7 +55,7 @@ fn with_ignore_sb_the_half_goes_on_and_no_client_notices() {
 /// The one with the higher id would go first, and has no such option.
 #[test]
 fn with_ignore_sb_one_of_the_half_goes_on_where_another_one_may_not() {
-    run(4, QUICK, LIMIT, |world| {
+    run(4, QUICK, |world| {
         let [one, two] = [1, 2].map(|n| world.net.log_id(&World::addr(n)));
         let (goes, waits) = if one < two { (1, 2) } else { (2, 1) };
         let (goes, waits) = (world.db(goes), world.db(waits));
@@ -87,7 +86,7 @@ fn with_ignore_sb_one_of_the_half_goes_on_where_another_one_may_not() {
 /// The other one is there again when the half decides, and may be the one to lead.
 #[test]
 fn with_ignore_sb_no_client_notices_a_quick_restart() {
-    run(2, QUICK, LIMIT, |world| {
+    run(2, QUICK, |world| {
         let one = world.db(1);
         one.node()
             .set_options("pc.ignore_sb=true")
@@ -111,7 +110,7 @@ fn with_ignore_sb_no_client_notices_a_quick_restart() {
 
 #[test]
 fn the_heavier_half_goes_on() {
-    run(2, QUICK, LIMIT, |world| {
+    run(2, QUICK, |world| {
         world
             .db(2)
             .node()
@@ -134,7 +133,7 @@ fn the_heavier_half_goes_on() {
 /// The lighter one becomes the heavier one: of that the other has all but the delivery.
 #[test]
 fn who_was_the_heavier_one_does_not_go_on_by_that() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let (one, two) = (world.db(1), world.db(2));
         let weighs = |db: &Db, weight| {
             let set = db.node().set_options(&format!("pc.weight={weight}"));
@@ -190,7 +189,7 @@ fn wait_for_copies(world: &World, donor: usize, at: Point, joiners: &[usize]) {
 /// It weighs so much that either would be the heavier one with it, and reaches both.
 #[test]
 fn by_one_without_a_vote_neither_of_two_goes_on() {
-    run(2, QUICK, LIMIT, |world| {
+    run(2, QUICK, |world| {
         lock(&world.own_options).insert(3, "pc.weight=2");
         wait_for_copies(world, 2, Point::DonorPaused, &[3]);
         let two = [1, 2].map(|n| world.db(n));
@@ -229,7 +228,7 @@ fn by_one_without_a_vote_neither_of_two_goes_on() {
 #[test]
 fn who_goes_on_by_an_option_does_not_wait_for_those_that_take_a_copy() {
     for option in ["pc.weight=2", "pc.ignore_sb=true"] {
-        run(2, QUICK, LIMIT, move |world| {
+        run(2, QUICK, move |world| {
             let [one, two] = [1, 2].map(|n| world.net.log_id(&World::addr(n)));
             let (stays, dies) = if one < two { (1, 2) } else { (2, 1) };
             wait_for_copies(world, dies, Point::DonorCopies, &[3, 4, 5]);
@@ -256,7 +255,7 @@ fn who_goes_on_by_an_option_does_not_wait_for_those_that_take_a_copy() {
 /// One of them would, and the other one could make a majority with the lighter half before it notices.
 #[test]
 fn the_heavier_half_of_four_waits_for_the_others() {
-    run(4, QUICK, LIMIT, |world| {
+    run(4, QUICK, |world| {
         for n in [1, 2] {
             let heavy = world.db(n);
             heavy
@@ -288,7 +287,7 @@ fn the_heavier_half_of_four_waits_for_the_others() {
 
 #[test]
 fn an_operator_makes_one_of_three_primary() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = world.db(1);
         let mut load = Load::new(true);
         for db in world.members() {
@@ -330,7 +329,7 @@ fn an_operator_makes_one_of_three_primary() {
 /// The others went on without it and then died; it has heard of that, and can join nobody.
 #[test]
 fn who_was_put_out_is_told_how_to_go_on_alone() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let (one, two) = (world.db(1), world.db(2));
         assert!(one.set(row(1), 7).is_committed());
         let at = world.settle();
@@ -388,7 +387,7 @@ pub fn part(world: &World) -> Arc<Db> {
 
 #[test]
 fn who_has_more_than_the_forced_one_takes_a_copy() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = part(world);
         // It gets as far as they did, and further, with other data.
         for n in 10..90 {
@@ -442,7 +441,7 @@ pub fn part_unflushed(world: &World) -> (Arc<Db>, Disk) {
 /// Its data follows; its log is the only copy of what others acknowledged with it.
 #[test]
 fn whose_log_alone_has_more_than_the_forced_one_keeps_that() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let (one, flushed) = part_unflushed(world);
         let copies = one.donations();
         let position = flushed.position;
@@ -461,7 +460,7 @@ fn whose_log_alone_has_more_than_the_forced_one_keeps_that() {
 
 #[test]
 fn who_has_just_as_much_as_the_forced_one_takes_a_copy() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = part(world);
         let disk = world.crashed_disk(2);
         let position = disk.position;
@@ -483,7 +482,7 @@ fn who_has_just_as_much_as_the_forced_one_takes_a_copy() {
 
 #[test]
 fn who_began_the_new_log_and_died_takes_a_copy() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = part(world);
         for n in 10..90 {
             assert!(one.set(row(n % 40), 8).is_committed());
@@ -506,7 +505,7 @@ fn who_began_the_new_log_and_died_takes_a_copy() {
 
 #[test]
 fn the_one_with_less_is_not_forced_while_one_with_more_is_there() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let (one, two) = (world.db(1), world.db(2));
         world.net.cut(&addrs(&[1]), &addrs(&[2, 3]));
         world.until("the others drop it", || two.size() == 2);
@@ -534,7 +533,7 @@ fn the_one_with_less_is_not_forced_while_one_with_more_is_there() {
 #[test]
 fn who_goes_on_by_an_option_does_so_beside_one_whose_log_has_failed() {
     for option in ["pc.weight=2", "pc.ignore_sb=true"] {
-        run(2, QUICK, LIMIT, move |world| {
+        run(2, QUICK, move |world| {
             let (one, two) = (world.db(1), world.db(2));
             let set = one.node().set_options(option);
             set.expect("it is an option");
@@ -554,7 +553,7 @@ fn who_goes_on_by_an_option_does_so_beside_one_whose_log_has_failed() {
 /// What its log alone has is not given up for that.
 #[test]
 fn whose_disk_refuses_to_go_on_alone_says_so_and_still_answers() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let (one, three) = (world.db(1), world.db(3));
         world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
         world.until("the other two go on", || one.set(row(1), 7).is_committed());
@@ -582,7 +581,7 @@ fn whose_disk_refuses_to_go_on_alone_says_so_and_still_answers() {
 #[test]
 fn beside_one_that_waits_for_its_data_and_has_more_the_refusal_says_how_to_go_on() {
     let slow = "evs.suspect_timeout=PT9S;evs.inactive_timeout=PT12S";
-    run(2, slow, LIMIT, |world| {
+    run(2, slow, |world| {
         wait_for_copies(world, 2, Point::DonorCopies, &[3]);
         let (one, two) = (world.db(1), world.db(2));
         if world.leader(&one) != 2 {
@@ -626,7 +625,7 @@ fn beside_one_that_waits_for_its_data_and_has_more_the_refusal_says_how_to_go_on
 
 #[test]
 fn nobody_goes_on_by_an_order_while_a_member_is_there_that_cannot_be_asked() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = world.db(1);
         world.crash(2);
         world.crash(3);
@@ -669,7 +668,7 @@ fn halves_ask(world: &World, asked: Unheard) -> Arc<Db> {
 
 #[test]
 fn with_ignore_sb_the_half_does_not_go_on_beside_one_that_cannot_be_asked() {
-    run(2, QUICK, LIMIT, |world| {
+    run(2, QUICK, |world| {
         let one = halves_ask(world, AskError::Barred);
         world.until("it gives up, or goes on", || {
             one.node().phase() == Phase::NonPrimary || one.size() == 1
@@ -692,7 +691,7 @@ fn with_ignore_sb_the_half_does_not_go_on_beside_one_that_cannot_be_asked() {
 #[test]
 fn with_ignore_sb_the_half_goes_on_where_the_other_hangs_or_is_another() {
     for asked in [AskError::Silent as Unheard, AskError::Refused] {
-        run(2, QUICK, LIMIT, move |world| {
+        run(2, QUICK, move |world| {
             let one = halves_ask(world, asked);
             world.until("the other one is dropped", || one.size() == 1);
             assert!(one.set(row(1), 1).is_committed());
@@ -703,7 +702,7 @@ fn with_ignore_sb_the_half_goes_on_where_the_other_hangs_or_is_another() {
 /// Its name server is gone with the other one: the resolver gives up long after clients cannot wait any more.
 #[test]
 fn with_ignore_sb_the_half_goes_on_as_soon_as_its_resolver_has_given_up() {
-    run(2, QUICK, LIMIT, |world| {
+    run(2, QUICK, |world| {
         let one = halves_ask(world, AskError::Resolving);
         world.until("its clients know", || {
             one.node().phase() == Phase::NonPrimary
@@ -728,7 +727,7 @@ fn with_ignore_sb_the_half_goes_on_as_soon_as_its_resolver_has_given_up() {
 /// The other one is there after all: the wait for its name ends, and it is joined.
 #[test]
 fn with_ignore_sb_the_half_that_waits_for_its_resolver_joins_the_other_half() {
-    run(2, QUICK, LIMIT, |world| {
+    run(2, QUICK, |world| {
         let one = halves_ask(world, AskError::Resolving);
         world.until("its clients know", || {
             one.node().phase() == Phase::NonPrimary

@@ -12,8 +12,6 @@ use crate::toy::holds::Point;
 use crate::toy::{Db, End, Session, row};
 use crate::world::{World, run};
 
-const LIMIT: Duration = Duration::from_secs(60);
-
 /// Starts a client's commit in the background.
 fn commit(session: Session) -> std::thread::JoinHandle<End> {
     std::thread::spawn(move || session.commit())
@@ -37,7 +35,7 @@ fn open(db: &Arc<Db>, writes: u32, reads: u32) -> Session {
 fn two_nodes(body: impl FnOnce(&World, Arc<Db>, Arc<Db>) + Send + 'static) {
     // Nobody is evicted and no lease is lost while a test cuts the network.
     let options = "evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
-    run(2, options, LIMIT, |world| {
+    run(2, options, |world| {
         let (winner, victim) = (world.db(1), world.db(2));
         assert_eq!(world.leader(&winner), 1);
         body(world, winner, victim);
@@ -91,7 +89,7 @@ fn executing_and_certified_all_the_same() {
 #[test]
 fn waiting_for_flow_control() {
     let options = "gcs.fc_limit=2;gcs.fc_single_primary=yes;dromon.stall_patience=PT0S;evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
-    run(2, options, LIMIT, |world| {
+    run(2, options, |world| {
         let (winner, db) = (world.db(1), world.db(2));
         db.holds.close(Point::ApplyStart);
         let writer = std::thread::spawn({

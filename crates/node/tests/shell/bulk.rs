@@ -11,7 +11,6 @@ use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, End, Session, row};
 use crate::world::{World, addrs, run};
 
-const LIMIT: Duration = Duration::from_secs(60);
 const PATIENT: &str = "evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
 const CUT_OFF: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
 /// One of it makes a client a large one.
@@ -69,7 +68,7 @@ fn nothing_open(world: &World) {
 
 #[test]
 fn a_fragment_waits_for_who_does_not_apply_and_small_ones_do_not() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let db = world.db(1);
         let fragment = waiting(world, &db, None);
         // Nothing of the small ones, here or elsewhere, waits for it.
@@ -110,7 +109,7 @@ fn a_fragment_waits_for_who_does_not_apply_and_small_ones_do_not() {
 
 #[test]
 fn small_streaming_ones_do_not_wait() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let db = world.db(1);
         world.db(3).holds.close(Point::ApplyStart);
         let mut t = db.begin();
@@ -126,7 +125,7 @@ fn small_streaming_ones_do_not_wait() {
 
 #[test]
 fn one_that_waits_gives_way_at_once() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let db = world.db(1);
         let fragment = waiting(world, &db, Some(700));
         let began = Instant::now();
@@ -143,7 +142,7 @@ fn one_that_waits_gives_way_at_once() {
 
 #[test]
 fn a_statement_on_its_table_ends_one_that_waits() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let db = world.db(1);
         let fragment = waiting(world, &db, None);
         let issuer = world.db(2);
@@ -159,7 +158,7 @@ fn a_statement_on_its_table_ends_one_that_waits() {
 
 #[test]
 fn one_that_waits_ends_when_its_node_leaves() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let db = world.db(1);
         let fragment = waiting(world, &db, None);
         let began = Instant::now();
@@ -179,7 +178,7 @@ fn one_that_waits_ends_when_its_node_leaves() {
 
 #[test]
 fn one_that_waits_ends_when_its_node_is_cut_off() {
-    run(3, CUT_OFF, LIMIT, |world| {
+    run(3, CUT_OFF, |world| {
         let db = world.db(1);
         let fragment = waiting(world, &db, None);
         world.net.cut(&addrs(&[1]), &addrs(&[2, 3]));
@@ -198,7 +197,7 @@ fn one_that_waits_ends_when_its_node_is_cut_off() {
 
 #[test]
 fn who_is_gone_is_not_waited_for() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let db = world.db(1);
         let fragment = waiting(world, &db, None);
         let began = Instant::now();
@@ -213,7 +212,7 @@ fn who_is_gone_is_not_waited_for() {
 
 #[test]
 fn who_is_desynced_is_not_waited_for() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (db, slow) = (world.db(1), world.db(3));
         let fragment = waiting(world, &db, None);
         let began = Instant::now();
@@ -256,7 +255,7 @@ fn streamer(
 #[test]
 fn two_share_fairly() {
     for same in [true, false] {
-        run(3, PATIENT, LIMIT, move |world| {
+        run(3, PATIENT, move |world| {
             // Applying takes a while, now and then.
             world.db(3).holds.jitter(7);
             let stop = Arc::new(AtomicBool::new(false));
@@ -278,7 +277,7 @@ fn two_share_fairly() {
 #[test]
 fn a_share_bounds_it_beside_small_ones() {
     let options = format!("{PATIENT};dromon.bulk_share=0.05");
-    run(3, &options, LIMIT, |world| {
+    run(3, &options, |world| {
         let stop = Arc::new(AtomicBool::new(false));
         let small = {
             let (db, stop) = (world.db(2), stop.clone());

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use dromon_node::{Outcome, Phase, Position};
 
@@ -12,8 +11,6 @@ use crate::partition::QUICK;
 use crate::toy::holds::Point;
 use crate::toy::{Copying, Db, row};
 use crate::world::{World, addrs, run};
-
-const LIMIT: Duration = Duration::from_secs(90);
 
 /// Nobody is taken for dead because this machine is busy.
 const PATIENT: &str = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
@@ -41,7 +38,7 @@ fn given(world: &World, of: &[usize]) -> (usize, usize) {
 
 #[test]
 fn a_restarted_server_hears_a_donor_and_takes_the_rest_from_the_log() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let mut load = loaded(world);
         let (copies, _) = given(world, &[1, 2]);
         let again = restart(world, 3);
@@ -72,7 +69,7 @@ fn a_restarted_server_hears_a_donor_and_takes_the_rest_from_the_log() {
 
 #[test]
 fn a_killed_server_whose_log_still_counts_hears_a_donor() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         world.words.store(true, Ordering::Relaxed);
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
@@ -93,7 +90,7 @@ fn a_killed_server_whose_log_still_counts_hears_a_donor() {
 
 #[test]
 fn after_an_outage_all_have_the_word_of_one() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let mut load = loaded(world);
         load.verify(world);
         for n in 1..=3 {
@@ -122,7 +119,7 @@ fn after_an_outage_all_have_the_word_of_one() {
 
 #[test]
 fn a_donor_that_fails_is_followed_by_another() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let mut load = loaded(world);
         world.db(1).set_copying(Copying::DonorFails);
         let again = restart(world, 3);
@@ -139,7 +136,7 @@ fn a_donor_that_fails_is_followed_by_another() {
 
 #[test]
 fn a_donor_may_leave_while_it_tells() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let mut load = loaded(world);
         let donor = world.db(1);
         donor.holds.close(Point::DonorPaused);
@@ -165,7 +162,7 @@ fn a_donor_may_leave_while_it_tells() {
 
 #[test]
 fn a_script_that_fails_costs_a_start_and_no_data() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let mut load = loaded(world);
         let (copies, _) = given(world, &[1, 2]);
         let fails = restart(world, 3);
@@ -188,7 +185,7 @@ fn a_script_that_fails_costs_a_start_and_no_data() {
 
 #[test]
 fn who_is_alone_waits_for_nobody() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         world.words.store(true, Ordering::Relaxed);
         assert!(world.db(1).set(row(1), 1).is_committed());
         let again = restart(world, 1);
@@ -217,7 +214,7 @@ fn removed_while_it_waits(world: &World) -> Arc<Db> {
 
 #[test]
 fn who_is_removed_while_it_waits_for_a_word_gives_up() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let mut load = loaded(world);
         let copies = given(world, &[1, 2]).0;
         let again = removed_while_it_waits(world);
@@ -242,7 +239,7 @@ fn who_is_removed_while_it_waits_for_a_word_gives_up() {
 
 #[test]
 fn who_is_removed_and_has_its_word_returns() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let mut load = loaded(world);
         let copies = given(world, &[1, 2]).0;
         let again = removed_while_it_waits(world);

@@ -1,7 +1,6 @@
 //! A joiner's history is compared with the cluster's, not only its name.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dromon_node::{Phase, Position};
 use dromon_order::memlog::MemLog;
@@ -11,7 +10,6 @@ use crate::load::Load;
 use crate::toy::{Db, Disk, row};
 use crate::world::{World, run};
 
-const LIMIT: Duration = Duration::from_secs(120);
 const PATIENT: &str = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
 const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
 
@@ -72,7 +70,7 @@ fn joins(world: &World, (disk, log): (Disk, MemLog)) {
 
 #[test]
 fn a_copy_that_ran_by_itself_takes_a_full_copy() {
-    run(1, PATIENT, LIMIT, |world| {
+    run(1, PATIENT, |world| {
         let apart = copied(world);
         let one = world.db(1);
         for n in 10..60 {
@@ -84,7 +82,7 @@ fn a_copy_that_ran_by_itself_takes_a_full_copy() {
 
 #[test]
 fn a_copy_that_got_just_as_far_takes_a_full_copy() {
-    run(1, PATIENT, LIMIT, |world| {
+    run(1, PATIENT, |world| {
         let apart = copied(world);
         let one = world.db(1);
         while one.position().seqno < apart.0.position.seqno {
@@ -97,7 +95,7 @@ fn a_copy_that_got_just_as_far_takes_a_full_copy() {
 
 #[test]
 fn a_copy_that_came_back_after_the_leader_had_restarted_takes_a_full_copy() {
-    run(1, PATIENT, LIMIT, |world| {
+    run(1, PATIENT, |world| {
         let apart = copied(world);
         let one = world.db(1);
         for n in 10..60 {
@@ -115,7 +113,7 @@ fn a_copy_that_came_back_after_the_leader_had_restarted_takes_a_full_copy() {
 
 #[test]
 fn who_was_away_comes_back_by_the_log() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let mut load = Load::new(true);
         load.add(&world.db(1), 2, 4);
         load.go_on(world, 20);
@@ -169,7 +167,7 @@ fn away_while_the_leader_restarted(world: &World, then: impl FnOnce(i64)) {
 
 #[test]
 fn who_was_away_while_the_leader_restarted_comes_back_by_the_log() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         away_while_the_leader_restarted(world, |_| {});
         assert_eq!(world.db(1).donations(), 0, "no copy was needed");
     });
@@ -177,7 +175,7 @@ fn who_was_away_while_the_leader_restarted_comes_back_by_the_log() {
 
 #[test]
 fn who_would_need_what_is_damaged_in_the_leaders_log_takes_a_full_copy() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         away_while_the_leader_restarted(world, |reached| {
             // Above that the consensus reads, too, to find where they agree.
             let dir = world.data_dir(1);
@@ -190,7 +188,7 @@ fn who_would_need_what_is_damaged_in_the_leaders_log_takes_a_full_copy() {
 
 #[test]
 fn who_has_no_log_is_believed_and_told_so() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let one = world.db(1);
         for n in 0..5 {
             assert!(one.set(row(n), 1).is_committed());
@@ -223,7 +221,7 @@ fn stranger(world: &World, n: usize, disk: Disk, position: Position) -> Arc<Db> 
 /// The cluster was founded on a node that was not the last one to stop: more is elsewhere.
 #[test]
 fn who_is_ahead_is_refused_before_it_gives_anything_up() {
-    run(1, PATIENT, LIMIT, |world| {
+    run(1, PATIENT, |world| {
         let one = world.db(1);
         for n in 0..5 {
             assert!(one.set(row(n), 1).is_committed());
@@ -259,7 +257,7 @@ fn who_is_ahead_is_refused_before_it_gives_anything_up() {
 fn who_is_ahead_by_the_first_word_alone_is_not_refused() {
     // The longest lease there is.
     let patient = "evs.suspect_timeout=PT25S;evs.inactive_timeout=PT30S";
-    run(1, patient, LIMIT, |world| {
+    run(1, patient, |world| {
         let one = world.db(1);
         assert!(one.set(row(1), 1).is_committed());
         let mut disk = one.disk();
@@ -284,7 +282,7 @@ fn who_is_ahead_by_the_first_word_alone_is_not_refused() {
 /// gave up. Its log must tell so, also when they have got further than it.
 #[test]
 fn who_is_ahead_of_members_that_were_put_back_keeps_its_log() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         assert!(world.db(3).set(row(0), 1).is_committed());
         world.settle();
         let images = [1, 2].map(|n| {
@@ -345,7 +343,7 @@ fn who_is_ahead_of_members_that_were_put_back_keeps_its_log() {
 /// The leader's log has what the node has; it is only not delivered there yet.
 #[test]
 fn who_seems_ahead_of_a_slow_leader_waits_and_comes_by_the_log() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let one = world.db(1);
         assert_eq!(world.leader(&one), 1);
         world.report.hold("async IST sender starting");

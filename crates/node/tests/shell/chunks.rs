@@ -12,10 +12,8 @@ use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, Disk, End, Key, Session, row};
 use crate::world::{World, run};
 
-pub const LIMIT: Duration = Duration::from_secs(180);
 /// 100 rows make about four chunks.
 pub const ROWS: u32 = 100;
-pub const OPTIONS: &str = "dromon.auto_stream_size=1K";
 pub const PATIENT: &str =
     "dromon.auto_stream_size=1K;evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
 
@@ -100,7 +98,7 @@ pub fn nothing_open(world: &World) {
 
 #[test]
 fn a_large_transaction_takes_many_places() {
-    run(3, OPTIONS, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let dbs = world.members();
         let before = world.settle().seqno;
         let seqno = large(&dbs[0], 1, 7).commit().seqno();
@@ -118,7 +116,7 @@ fn a_large_transaction_takes_many_places() {
 
 #[test]
 fn of_one_node_alone_it_is_whole() {
-    run(1, OPTIONS, LIMIT, |world| {
+    run(1, PATIENT, |world| {
         let before = world.settle().seqno;
         assert_eq!(large(&world.db(1), 1, 7).commit().seqno(), before + 1);
     });
@@ -126,7 +124,7 @@ fn of_one_node_alone_it_is_whole() {
 
 #[test]
 fn small_ones_pass_a_large_one() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (db, client) = begun(world);
         for n in 0..20 {
             // Nothing of them waits for the chunk that the others do not apply.
@@ -141,7 +139,7 @@ fn small_ones_pass_a_large_one() {
 
 #[test]
 fn chunks_are_begun_before_their_place_and_small_ones_take_those_before() {
-    run(3, OPTIONS, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let stop = Arc::new(AtomicBool::new(false));
         let small: Vec<JoinHandle<u32>> = (world.members().into_iter().zip(0u32..))
             .map(|(db, i)| {
@@ -181,7 +179,7 @@ fn chunks_are_begun_before_their_place_and_small_ones_take_those_before() {
 
 #[test]
 fn many_at_once() {
-    run(3, OPTIONS, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let mut clients = Vec::new();
         for (i, db) in world.members().iter().enumerate() {
             for j in 0..3 {
@@ -197,7 +195,7 @@ fn many_at_once() {
 
 #[test]
 fn whoever_changes_one_of_its_rows_meanwhile_fails() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let other = world.db(1);
         let mut rival = other.begin();
         rival.put(row(50), 9).expect("a free row");
@@ -218,7 +216,7 @@ fn whoever_changes_one_of_its_rows_meanwhile_fails() {
 #[test]
 fn who_uses_a_table_of_which_it_has_too_many_rows_waits_for_its_end() {
     let options = format!("{PATIENT};dromon.key_escalation=50");
-    run(3, &options, LIMIT, |world| {
+    run(3, &options, |world| {
         let (db, client) = begun(world);
         let other = world.db(1);
         world.until("db1 has it", || {
@@ -243,7 +241,7 @@ fn who_uses_a_table_of_which_it_has_too_many_rows_waits_for_its_end() {
 
 #[test]
 fn a_statement_on_its_table_comes_first() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (db, client) = begun(world);
         let table = row(1).table;
         let issuer = db.clone();
@@ -259,7 +257,7 @@ fn a_statement_on_its_table_comes_first() {
 
 #[test]
 fn a_statement_on_another_table_disturbs_nobody() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (db, client) = begun(world);
         let ddl = std::thread::spawn(move || db.ddl(&Ddl::Add { table: 9, n: 1 }));
         go_on(world);
@@ -272,7 +270,7 @@ fn a_statement_on_another_table_disturbs_nobody() {
 /// The server may throw away for it what it has, by a lock that no key names.
 #[test]
 fn the_next_chunk_waits_for_a_statement_before_it() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (db, client) = begun(world);
         let (one, three) = (world.db(1), world.db(3));
         apply_the_first(world, &three);
@@ -298,7 +296,7 @@ fn the_next_chunk_waits_for_a_statement_before_it() {
 
 #[test]
 fn what_a_server_throws_away_it_gets_whole() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, client) = begun(world);
         let other = world.db(1);
         apply_the_first(world, &other);
@@ -318,7 +316,7 @@ fn what_a_server_throws_away_it_gets_whole() {
 /// An applier is at the next chunk, whose rows fail for that here and nowhere else.
 #[test]
 fn a_chunk_amid_which_the_server_throws_it_away_puts_nobody_out() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, client) = begun(world);
         let other = world.db(1);
         apply_the_first(world, &other);
@@ -338,7 +336,7 @@ fn a_chunk_amid_which_the_server_throws_it_away_puts_nobody_out() {
 
 #[test]
 fn what_it_throws_away_counts_for_the_chunks_that_wait_behind() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let slow = world.db(3);
         slow.holds.close(Point::ApplyInCommit);
         let client = commit(large(&world.db(2), 1, 1));
@@ -367,7 +365,7 @@ fn who_gave_no_copy_is_asked_again_though_the_list_is_strict() {
 
 /// n3 lacks chunks, and `donors` are wanted.
 fn gives_none_meanwhile(donors: &'static str) {
-    run(3, PATIENT, LIMIT, move |world| {
+    run(3, PATIENT, move |world| {
         let (_, client) = begun(world);
         let thrower = world.db(3);
         thrower.holds.open(Point::ApplyStart);
@@ -393,7 +391,7 @@ fn gives_none_meanwhile(donors: &'static str) {
 /// A node spares an applier while streams of others hold rows there: then it must not give all
 /// others to what lies ahead, nor take one back that what comes before that needs.
 fn beside_the_spared_one(appliers: usize, fewer: usize) {
-    run(2, PATIENT, LIMIT, move |world| {
+    run(2, PATIENT, move |world| {
         let c = world.joins_with(3, appliers);
         world.voters(3);
         let a = world.db(1);
@@ -453,7 +451,7 @@ fn of_five_appliers_the_server_may_take_some_back_amid_large_ones() {
 
 #[test]
 fn the_origin_asks_if_the_other_one_is_paused() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let other = world.db(2);
         assert_eq!(other.node().desync(), Outcome::Ok);
         world.until("it is desynced", || {
@@ -471,7 +469,7 @@ fn the_origin_asks_if_the_other_one_is_paused() {
 
 #[test]
 fn the_last_in_line_asks_if_the_others_do_not() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         // They would ask again when they have applied the first chunk.
         let (db, client) = begun(world);
         world.until("one is asked for ahead", || {
@@ -492,7 +490,7 @@ fn the_last_in_line_asks_if_the_others_do_not() {
 
 #[test]
 fn it_gives_way_at_its_origin_and_runs_again_at_its_end() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (db, client, rival) = giving_way(world);
         go_on(world);
         assert!(end(rival).is_committed());
@@ -508,7 +506,7 @@ fn it_gives_way_at_its_origin_and_runs_again_at_its_end() {
 
 #[test]
 fn giving_way_it_lets_nobody_take_its_rows_before_it_runs_again() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (db, client, rival) = giving_way(world);
         let mut t = db.begin();
         t.add(row(1), 5).expect("a free row");
@@ -534,7 +532,7 @@ fn giving_way_it_lets_nobody_take_its_rows_before_it_runs_again() {
 /// back. A server that is told nothing ends.
 #[test]
 fn it_gives_way_and_its_node_is_cut_off() {
-    run(3, OPTIONS, LIMIT, |world| {
+    run(3, "dromon.auto_stream_size=1K", |world| {
         let (db, client, rival) = giving_way(world);
         assert!(!world.soon(|| client.is_finished()));
         let others = [World::addr(1), World::addr(3)];
@@ -558,7 +556,7 @@ fn it_gives_way_and_its_node_is_cut_off() {
 /// The same, and the others evict its node, which joins them again.
 #[test]
 fn it_gives_way_and_its_node_is_evicted() {
-    run(3, MORTAL, LIMIT, |world| {
+    run(3, MORTAL, |world| {
         let (db, client, rival) = giving_way(world);
         let others = [World::addr(1), World::addr(3)];
         world.net.cut(&[World::addr(2)], &others);
@@ -578,7 +576,7 @@ fn it_gives_way_and_its_node_is_evicted() {
 /// The same, and its node leaves in order.
 #[test]
 fn it_gives_way_and_its_node_leaves() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (db, client, rival) = giving_way(world);
         let leaving = std::thread::spawn(move || db.disconnect());
         assert_eq!(end(client), End::Deadlock);
@@ -592,7 +590,7 @@ fn it_gives_way_and_its_node_leaves() {
 
 #[test]
 fn it_gives_way_and_loses_its_table_too() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (db, client, rival) = giving_way(world);
         let (table, issuer) = (row(1).table, db.clone());
         let ddl = std::thread::spawn(move || issuer.ddl(&Ddl::Add { table, n: 0 }));
@@ -612,7 +610,7 @@ fn it_gives_way_and_loses_its_table_too() {
 
 #[test]
 fn a_client_that_gives_up_leaves_no_lock() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (db, client) = begun(world);
         // The node leaves in order: its clients are let go first.
         let leaving = std::thread::spawn(move || db.disconnect());
@@ -685,7 +683,7 @@ pub fn cut_off_amid_what_lies_ahead(world: &World, wide: usize) {
 
 #[test]
 fn a_node_that_was_cut_off_ends_amid_what_lies_ahead() {
-    run(3, MORTAL, LIMIT, |world| {
+    run(3, MORTAL, |world| {
         cut_off_amid_what_lies_ahead(world, 0);
         let cut = world.db(1);
         world.until("it knows", || cut.node().phase() == Phase::NonPrimary);
@@ -700,7 +698,7 @@ fn a_node_that_was_cut_off_ends_amid_what_lies_ahead() {
 
 #[test]
 fn a_node_that_was_cut_off_ends_though_it_is_heard_again_amid_that() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         cut_off_amid_what_lies_ahead(world, 0);
         let cut = world.db(1);
         world.until("it knows", || cut.node().phase() == Phase::NonPrimary);
@@ -727,7 +725,7 @@ fn a_node_that_was_cut_off_ends_though_it_is_heard_again_amid_that() {
 
 #[test]
 fn a_node_that_was_cut_off_goes_on_with_what_lay_ahead() {
-    run(3, MORTAL, LIMIT, |world| {
+    run(3, MORTAL, |world| {
         cut_off_amid_what_lies_ahead(world, 0);
         world.until("it is evicted", || {
             world.report.said("was silent and is evicted")
@@ -745,7 +743,7 @@ fn a_node_that_was_cut_off_goes_on_with_what_lay_ahead() {
 
 #[test]
 fn its_origin_is_evicted_and_the_others_roll_it_back() {
-    run(3, MORTAL, LIMIT, |world| {
+    run(3, MORTAL, |world| {
         let (_, client) = begun(world);
         world.crash(2);
         world.until("it is evicted", || {
@@ -770,7 +768,7 @@ fn its_origin_is_evicted_and_the_others_roll_it_back() {
 
 #[test]
 fn its_origin_dies_and_the_others_finish_it() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, client) = begun(world);
         world.crash(2);
         go_on(world);
@@ -791,7 +789,7 @@ fn its_origin_dies_and_the_others_finish_it() {
 
 #[test]
 fn an_origin_that_died_between_the_chunks_and_the_end_gets_it_whole() {
-    run(3, MORTAL, LIMIT, |world| {
+    run(3, MORTAL, |world| {
         let db = world.db(2);
         // Its client never gets to its commit.
         db.holds.close(Point::ClientCertified);
@@ -817,7 +815,7 @@ fn an_origin_that_died_between_the_chunks_and_the_end_gets_it_whole() {
 
 #[test]
 fn a_joiner_takes_a_copy_while_one_is_under_way() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, client) = begun(world);
         let donor = world.db(3);
         apply_the_first(world, &donor);
@@ -840,7 +838,7 @@ fn a_joiner_takes_a_copy_while_one_is_under_way() {
 
 #[test]
 fn a_node_that_was_away_catches_up_through_chunks() {
-    run(3, OPTIONS, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let db = world.db(3);
         db.disconnect();
         for i in 0..3u32 {
@@ -860,7 +858,7 @@ fn a_node_that_was_away_catches_up_through_chunks() {
 
 #[test]
 fn told_to_give_way_before_its_first_chunk_it_does_not_wait_for_the_last() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let db = world.db(2);
         let t = large(&db, 1, 1);
         let (id, trx) = (t.id, t.trx().expect("it wrote"));

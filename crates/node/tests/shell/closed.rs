@@ -11,8 +11,6 @@ use crate::chunks::{PATIENT, begin, commit, end, go_on, large, nothing_open};
 use crate::toy::{Db, End, Key, Session, row};
 use crate::world::{World, addrs, run};
 
-const LIMIT: Duration = Duration::from_secs(60);
-
 /// One of db2 that has begun and closes table 0.
 fn begun(world: &World) -> (Arc<Db>, JoinHandle<End>) {
     let db = world.db(2);
@@ -40,7 +38,7 @@ fn change(db: &Arc<Db>, key: Key) -> JoinHandle<End> {
 
 #[test]
 fn who_changes_a_closed_table_waits_until_it_is_over() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (db, client) = begun(world);
         // Of another node, and of its own.
         let waiting = [world.db(1), db.clone()].map(|db| change(&db, row(1000 + db.n as u32)));
@@ -66,7 +64,7 @@ fn who_changes_a_closed_table_waits_until_it_is_over() {
 
 #[test]
 fn two_of_them_on_one_table_come_one_after_the_other() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, first) = begun(world);
         let mut second = large(&world.db(3), 500, 2);
         second.add_unique(row(500));
@@ -83,7 +81,7 @@ fn two_of_them_on_one_table_come_one_after_the_other() {
 
 #[test]
 fn one_with_fragments_out_does_not_wait_but_fails() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let mut streaming = world.db(1).begin();
         streaming.put(row(1000), 9).expect("a free row");
         streaming.fragment().expect("nobody is in its way");
@@ -103,7 +101,7 @@ fn one_with_fragments_out_does_not_wait_but_fails() {
 
 #[test]
 fn who_waits_gives_way_to_the_large_one() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let other = world.db(1);
         let mut rival = other.begin();
         rival.put(row(1000), 9).expect("a free row");
@@ -124,7 +122,7 @@ fn who_waits_gives_way_to_the_large_one() {
 #[test]
 fn who_waits_on_a_node_that_is_cut_off_is_told() {
     let options = "dromon.auto_stream_size=1K;evs.suspect_timeout=PT5S;evs.inactive_timeout=PT6S";
-    run(3, options, LIMIT, |world| {
+    run(3, options, |world| {
         let (_, client) = begun(world);
         let waiting = change(&world.db(1), row(1000));
         std::thread::sleep(Duration::from_millis(50));
@@ -142,7 +140,7 @@ fn who_waits_on_a_node_that_is_cut_off_is_told() {
 #[test]
 fn who_comes_when_its_node_is_back_waits_as_before() {
     let options = "dromon.auto_stream_size=1K;evs.suspect_timeout=PT5S;evs.inactive_timeout=PT6S";
-    run(3, options, LIMIT, |world| {
+    run(3, options, |world| {
         let (_, client) = begun(world);
         let cut = world.db(1);
         let waiting = change(&cut, row(1000));
@@ -165,7 +163,7 @@ fn who_comes_when_its_node_is_back_waits_as_before() {
 
 #[test]
 fn one_with_nulls_closes_a_table_that_is_known_to_have_such_an_index() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let nulls = |value| {
             let mut session = large(&world.db(2), 1, value);
             session.add_null(row(1));
@@ -196,7 +194,7 @@ fn one_with_nulls_closes_a_table_that_is_known_to_have_such_an_index() {
 
 #[test]
 fn one_whose_rows_no_index_finds_closes_its_table() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let mut session = large(&world.db(2), 1, 1);
         session.add_digest(row(1));
         session.is_serial = true;

@@ -12,7 +12,6 @@ use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, Disk, End, Key, row};
 use crate::world::{World, addrs, run};
 
-const LIMIT: Duration = Duration::from_secs(120);
 /// Nobody is evicted within these tests.
 const PATIENT: &str = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
 /// Not the same if done twice.
@@ -47,7 +46,7 @@ fn ddl(db: &Arc<Db>) -> JoinHandle<End> {
 
 #[test]
 fn one_that_was_over_is_not_run_again() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         assert!(world.db(1).set(row(1), 5).is_committed());
         assert!(world.db(1).ddl(&ADD).is_committed());
         let three = world.db(3);
@@ -83,7 +82,7 @@ fn nor_if_another_one_follows() {
 }
 
 fn behind_what_moves_no_position(another: bool) {
-    run(3, PATIENT, LIMIT, move |world| {
+    run(3, PATIENT, move |world| {
         let (one, three) = (world.db(1), world.db(3));
         let other = Key { table: 1, row: 1 };
         assert!(one.set(other, 5).is_committed());
@@ -132,7 +131,7 @@ fn behind_what_moves_no_position(another: bool) {
 /// there by then.
 #[test]
 fn one_whose_files_are_not_on_the_disk_is_not_over() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         assert!(world.db(1).set(row(1), 5).is_committed());
         world.settle();
         let syncs = |n: usize| world.net.syncs(&World::addr(n));
@@ -164,7 +163,7 @@ fn one_whose_files_are_not_on_the_disk_is_not_over() {
 /// Without its own leftovers it would not have failed.
 #[test]
 fn one_that_fails_because_it_has_run_already_counts_as_done() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let one = world.db(1);
         assert!(one.ddl(&ADD).is_committed());
         assert!(one.ddl(&Ddl::Create { key: row(7) }).is_committed());
@@ -187,7 +186,7 @@ fn one_that_fails_because_it_has_run_already_counts_as_done() {
 
 #[test]
 fn one_that_had_only_begun_costs_a_copy_and_no_vote() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         assert!(world.db(1).set(row(1), 5).is_committed());
         world.settle();
         let three = world.db(3);
@@ -233,7 +232,7 @@ fn all_die_amid_a_statement(world: &World) {
 
 #[test]
 fn of_all_that_died_the_one_that_knows_gives_the_copies() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         all_die_amid_a_statement(world);
         let again = [2, 3, 1].map(|n| {
             let db = start(world, n, a_place_behind(world.crashed_disk(n)));
@@ -255,7 +254,7 @@ fn of_all_that_died_the_one_that_knows_gives_the_copies() {
 /// They were back first, so one of them leads, while the copy takes its time.
 #[test]
 fn who_leads_and_waits_for_a_copy_gives_leadership_to_who_has_the_data() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         all_die_amid_a_statement(world);
         let begin = |n| {
             let db = start(world, n, a_place_behind(world.crashed_disk(n)));
@@ -288,7 +287,7 @@ fn who_leads_and_waits_for_a_copy_gives_leadership_to_who_has_the_data() {
 /// What their databases lack lies in their logs.
 #[test]
 fn who_leads_while_its_server_starts_stays_the_leader() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         assert!(world.db(1).set(row(1), 5).is_committed());
         world.settle();
         (1..=3).for_each(|n| world.crash(n));
@@ -317,7 +316,7 @@ fn who_leads_while_its_server_starts_stays_the_leader() {
 
 #[test]
 fn if_nobody_knows_one_runs_it_again_and_the_others_copy() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         assert!(world.db(1).set(row(1), 5).is_committed());
         world.settle();
         for n in 1..=3 {
@@ -356,7 +355,7 @@ fn if_nobody_knows_one_runs_it_again_and_the_others_copy() {
 
 /// The members have voted on it. Whose position is behind it hears so once more, and has failed there like them.
 fn failed_everywhere(all: bool, behind: usize) {
-    run(3, PATIENT, LIMIT, move |world| {
+    run(3, PATIENT, move |world| {
         let one = world.db(1);
         for _ in 0..3 {
             assert!(one.ddl(&Ddl::Create { key: row(7) }).is_committed());
@@ -415,7 +414,7 @@ fn nor_for_all_after_an_outage() {
 #[test]
 fn a_server_that_counts_gtids_is_told_of_a_statement_that_it_does_not_count_again() {
     for counts in [false, true] {
-        run(3, PATIENT, LIMIT, move |world| {
+        run(3, PATIENT, move |world| {
             world
                 .words
                 .store(counts, std::sync::atomic::Ordering::Relaxed);
@@ -436,7 +435,7 @@ fn a_server_that_counts_gtids_is_told_of_a_statement_that_it_does_not_count_agai
 /// The one that is left founds, in doubt about its tables: its join is the first message of its log all the same.
 #[test]
 fn who_is_in_doubt_and_the_only_one_left_founds() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = world.db(1);
         assert!(one.set(row(1), 5).is_committed());
         world.settle();
@@ -465,7 +464,7 @@ fn who_is_in_doubt_and_the_only_one_left_founds() {
 /// and its position does not tell.
 #[test]
 fn a_statement_that_was_given_up_by_force_costs_a_copy() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let leader = world.leader(&world.db(1));
         let forced = if leader == 1 { 2 } else { 1 };
         let (one, two) = (world.db(forced), world.db(6 - leader - forced));
@@ -513,7 +512,7 @@ fn backed_up(world: &World) -> Disk {
 /// It stands before a statement that the mark beside it, of the database that was there, calls done.
 #[test]
 fn a_backup_is_not_taken_for_what_has_the_statement_behind_it() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let backup = backed_up(world);
         let at = backup.position;
         world.crash(3);
@@ -531,7 +530,7 @@ fn a_backup_is_not_taken_for_what_has_the_statement_behind_it() {
 
 #[test]
 fn a_backup_on_the_only_node_gets_the_statement_from_the_log() {
-    run(1, PATIENT, LIMIT, |world| {
+    run(1, PATIENT, |world| {
         let backup = backed_up(world);
         let (one, at) = (world.db(1), backup.position);
         one.disconnect();

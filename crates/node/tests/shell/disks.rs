@@ -11,14 +11,13 @@ use crate::toy::holds::Point;
 use crate::toy::{Copying, Db, End, State, row};
 use crate::world::{World, addrs, run};
 
-const LIMIT: Duration = Duration::from_secs(120);
 /// Silence is judged much later than standing still.
 const HANGS: &str = "evs.suspect_timeout=PT5S;evs.inactive_timeout=PT5S";
 
 /// The disk of the leader, or of another node, hangs until the others have put
 /// that node out.
 fn hangs(leader: bool) {
-    run(3, HANGS, LIMIT, move |world| {
+    run(3, HANGS, move |world| {
         let mut load = Load::new(false);
         let at = world.leader(&world.db(1));
         let n = if leader { at } else { at % 3 + 1 };
@@ -65,7 +64,7 @@ fn a_leader_whose_disk_hangs_is_put_out_and_comes_back() {
 /// What its disk gives up only when it joins again is not applied before that, and so not twice.
 #[test]
 fn what_a_disk_that_hung_brings_late_is_applied_once() {
-    run(3, HANGS, LIMIT, |world| {
+    run(3, HANGS, |world| {
         let at = world.leader(&world.db(1));
         let n = at % 3 + 1;
         let (writer, db) = (world.db(at), world.db(n));
@@ -98,7 +97,7 @@ fn what_a_disk_that_hung_brings_late_is_applied_once() {
 #[test]
 fn a_disk_that_is_late_costs_no_primary_component_and_is_named_when_it_is_too_late() {
     let options = "evs.suspect_timeout=PT5S;evs.inactive_timeout=PT30S";
-    run(2, options, LIMIT, |world| {
+    run(2, options, |world| {
         let at = world.leader(&world.db(1));
         let (leads, follows) = (world.db(at), world.db(3 - at));
         let writes = || {
@@ -151,7 +150,7 @@ fn a_disk_that_is_late_costs_no_primary_component_and_is_named_when_it_is_too_la
 
 /// The disk of the leader, or of another node, fails.
 fn fails(leader: bool) {
-    run(3, HANGS, LIMIT, move |world| {
+    run(3, HANGS, move |world| {
         let mut load = Load::new(false);
         let at = world.leader(&world.db(1));
         let n = if leader { at } else { at % 3 + 1 };
@@ -204,7 +203,7 @@ fn a_leader_whose_disk_fails_is_put_out() {
 /// Its engine fails with its tick, which would otherwise see that the lease stays lost.
 #[test]
 fn a_node_that_panics_in_its_tick_serves_no_longer() {
-    run(3, HANGS, LIMIT, |world| {
+    run(3, HANGS, |world| {
         let at = world.leader(&world.db(1));
         for n in [at % 3 + 1, at] {
             let db = world.db(n);
@@ -251,7 +250,7 @@ fn gives_up(world: &World, joiner: &Db) {
 
 #[test]
 fn a_joiner_whose_disk_fails_while_nobody_gives_it_a_copy_gives_up() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let first = world.db(1);
         first.holds.close(Point::DonorPaused);
         let fourth = begin_join(world, 4, "n1");
@@ -276,7 +275,7 @@ fn a_joiner_whose_disk_fails_while_nobody_gives_it_a_copy_gives_up() {
 /// The copy comes while the others are not heard; with them comes what the disk fails at. `above`:
 /// the copy has more than what was delivered here.
 fn fails_behind_its_copy(above: bool) {
-    run(2, PATIENT, LIMIT, move |world| {
+    run(2, PATIENT, move |world| {
         let (first, donor) = (world.db(1), world.db(2));
         let point = match above {
             true => Point::DonorCopies,
@@ -320,7 +319,7 @@ fn a_joiner_whose_disk_fails_before_its_copy_is_known_to_be_whole_gives_up() {
 /// Its server waits for its engines to start, and the last view of an inconsistent node does not end that.
 #[test]
 fn a_joiner_that_cannot_deliver_what_comes_amid_its_copy_gives_up() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (first, donor) = (world.db(1), world.db(2));
         donor.holds.close(Point::DonorPaused);
         let joiner = begin_join(world, 3, "n2");
@@ -353,7 +352,7 @@ fn a_joiner_that_cannot_deliver_what_comes_amid_its_copy_gives_up() {
 /// The same before it has joined: its own log has what it cannot keep elsewhere.
 #[test]
 fn who_cannot_deliver_its_own_log_does_not_wait_to_be_joined() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         world.settle();
         let old = world.db(3).disk();
         let mut t = world.db(1).begin();
@@ -374,7 +373,7 @@ fn who_cannot_deliver_its_own_log_does_not_wait_to_be_joined() {
 
 #[test]
 fn a_log_that_is_held_up_is_told_of_once() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let db = world.db(1);
         for (round, n) in [(1, 10), (2, 20)] {
             world.net.hold_up_log(&db.addr);
@@ -394,7 +393,7 @@ fn a_log_that_is_held_up_is_told_of_once() {
 /// A server certifies although `append_data` was refused.
 #[test]
 fn what_could_not_be_kept_is_not_sent() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let db = world.db(1);
         db.set(row(1), 1).seqno();
         let before = world.settle();
@@ -427,7 +426,7 @@ fn what_could_not_be_kept_is_not_sent() {
 /// The same with a key.
 #[test]
 fn without_all_of_its_keys_nothing_is_sent() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let db = world.db(1);
         let at = db.set(row(1), 1).seqno();
         let node = db.node();
@@ -452,7 +451,7 @@ fn without_all_of_its_keys_nothing_is_sent() {
 
 #[test]
 fn what_a_killed_process_has_left_of_its_spool_files_is_removed() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let files = std::fs::read_dir(world.data_dir(1)).expect("there");
         let names = files.map(|f| f.expect("there").file_name());
         let names: Vec<_> = names.map(|n| n.into_string().expect("text")).collect();
@@ -464,7 +463,7 @@ fn what_a_killed_process_has_left_of_its_spool_files_is_removed() {
 /// A backup's pause comes just when the node hears that it was evicted.
 #[test]
 fn who_hears_of_its_eviction_can_be_paused_and_comes_back() {
-    run(3, HANGS, LIMIT, |world| {
+    run(3, HANGS, |world| {
         let at = world.leader(&world.db(1));
         let (writer, db) = (world.db(at), world.db(at % 3 + 1));
         world.settle();

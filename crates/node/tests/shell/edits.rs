@@ -1,7 +1,6 @@
 //! What edits of `grastate.dat` do, and what they must not do.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dromon_node::{AskError, Phase, Position};
 use dromon_order::logstore::{LogStore, Record, WriteOp};
@@ -13,7 +12,6 @@ use crate::net::Unheard;
 use crate::toy::{Db, Ddl, Disk, row};
 use crate::world::{World, addrs, run};
 
-const LIMIT: Duration = Duration::from_secs(120);
 /// Nobody is evicted within these tests.
 const PATIENT: &str = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
 const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
@@ -51,7 +49,7 @@ pub fn copies(world: &World) -> usize {
 
 #[test]
 fn a_seqno_raised_after_a_crash_leaves_nothing_out() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let one = world.db(1);
         write(&one, 0..5);
         world.settle();
@@ -72,7 +70,7 @@ fn a_seqno_raised_after_a_crash_leaves_nothing_out() {
 
 #[test]
 fn a_seqno_changed_after_an_orderly_stop_leaves_nothing_out() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let one = world.db(1);
         write(&one, 0..5);
         world.settle();
@@ -111,7 +109,7 @@ fn seqno_in_file(world: &World, n: usize) -> i64 {
 
 #[test]
 fn a_backup_with_its_position_written_by_hand_is_taken() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let one = world.db(1);
         write(&one, 0..5);
         let backup = Disk {
@@ -139,7 +137,7 @@ fn a_backup_with_its_position_written_by_hand_is_taken() {
 
 #[test]
 fn data_of_another_history_is_not_passed_off_by_a_uuid() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let one = world.db(1);
         write(&one, 0..5);
         world.settle();
@@ -164,7 +162,7 @@ fn data_of_another_history_is_not_passed_off_by_a_uuid() {
 /// Put there with the server stopped in order, into the files that were there: the server's own word tells.
 #[test]
 fn data_of_another_history_in_the_same_files_is_not_taken_for_what_stopped() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         write(&world.db(1), 0..5);
         world.settle();
         let before = copies(world);
@@ -184,7 +182,7 @@ fn data_of_another_history_in_the_same_files_is_not_taken_for_what_stopped() {
 
 #[test]
 fn no_cluster_is_founded_on_data_of_another_history() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         write(&world.db(1), 0..5);
         world.settle();
         outage(world, 2);
@@ -211,7 +209,7 @@ fn outage(world: &World, count: usize) {
 
 #[test]
 fn the_flag_does_not_found_a_second_primary_component() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let mut load = Load::new(true);
         load.add(&world.db(1), 2, 4);
         load.go_on(world, 10);
@@ -233,7 +231,7 @@ fn the_flag_does_not_found_a_second_primary_component() {
 /// As a restored snapshot of a volume is started, whose tool removes the file: it is to found another cluster.
 #[test]
 fn who_is_to_found_does_not_give_its_data_up_for_a_copy_of_the_cluster_its_log_names() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         write(&world.db(1), 0..5);
         world.settle();
         let before = copies(world);
@@ -266,7 +264,7 @@ fn who_is_to_found_does_not_give_its_data_up_for_a_copy_of_the_cluster_its_log_n
 
 #[test]
 fn the_flag_is_refused_while_a_member_with_more_is_there() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (one, two) = (world.db(1), world.db(2));
         write(&one, 0..5);
         world.settle();
@@ -334,7 +332,7 @@ fn lead_on(log: &MemLog, leader: u64, count: u64) {
 /// the term over, and committed less.
 #[test]
 fn the_later_of_two_leaders_in_one_term_has_more() {
-    run(5, PATIENT, LIMIT, |world| {
+    run(5, PATIENT, |world| {
         write(&world.db(1), 0..5);
         world.settle();
         outage(world, 5);
@@ -376,7 +374,7 @@ fn the_later_of_two_leaders_in_one_term_has_more() {
 
 #[test]
 fn the_flag_is_refused_while_a_member_is_there_that_cannot_be_asked() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         write(&world.db(1), 0..5);
         world.settle();
         outage(world, 3);
@@ -413,7 +411,7 @@ fn the_flag_is_refused_while_a_member_is_there_that_cannot_be_asked() {
 
 #[test]
 fn the_flag_finds_the_majority_on_the_other_side_of_the_earth() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         write(&world.db(1), 0..5);
         world.settle();
         outage(world, 3);
@@ -441,7 +439,7 @@ fn the_flag_finds_the_majority_on_the_other_side_of_the_earth() {
 
 #[test]
 fn with_a_majority_there_the_flag_gives_nothing_up() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         write(&world.db(1), 0..5);
         let at = world.settle();
         outage(world, 3);
@@ -469,7 +467,7 @@ fn with_a_majority_there_the_flag_gives_nothing_up() {
 /// What tools do after a full outage: the most advanced node gets the flag.
 #[test]
 fn the_flag_on_the_last_node_left_keeps_all_that_its_log_has() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = world.db(1);
         write(&one, 0..5);
         world.settle();
@@ -504,7 +502,7 @@ fn the_flag_on_the_last_node_left_keeps_all_that_its_log_has() {
 /// No file, and an engine that cannot be asked.
 #[test]
 fn a_log_is_not_given_up_because_nobody_can_ask_the_engine() {
-    run(1, PATIENT, LIMIT, |world| {
+    run(1, PATIENT, |world| {
         let one = world.db(1);
         write(&one, 0..5);
         let at = world.settle();
@@ -533,7 +531,7 @@ fn a_log_is_not_given_up_because_nobody_can_ask_the_engine() {
 /// Whose log names nobody else, and does not reach back to the backup.
 #[test]
 fn a_backup_on_the_last_node_founds_and_the_others_copy_it() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let at = world.db(1).position();
         write(&world.db(1), 0..5);
         world.settle();
@@ -589,7 +587,7 @@ fn a_backup_on_the_last_node_founds_and_the_others_copy_it() {
 /// The same with a log that does.
 #[test]
 fn who_restores_a_backup_beside_its_log_is_told_that_it_goes_on_from_there() {
-    run(1, PATIENT, LIMIT, |world| {
+    run(1, PATIENT, |world| {
         let one = world.db(1);
         write(&one, 0..5);
         let at = world.settle();
@@ -618,7 +616,7 @@ fn who_restores_a_backup_beside_its_log_is_told_that_it_goes_on_from_there() {
 #[test]
 fn the_flag_alone_founds_nothing_where_that_is_forbidden() {
     let options = format!("{QUICK};dromon.found_alone=no");
-    run(3, &options, LIMIT, |world| {
+    run(3, &options, |world| {
         let one = world.db(1);
         write(&one, 0..5);
         world.settle();
@@ -663,7 +661,7 @@ fn the_flag_alone_founds_nothing_where_that_is_forbidden() {
 /// A backup whose position the own log does not reach back to.
 #[test]
 fn a_backup_older_than_the_own_log_founds_under_a_new_history() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         write(&world.db(1), 0..5);
         let at = world.settle();
         outage(world, 3);
@@ -689,7 +687,7 @@ fn a_backup_older_than_the_own_log_founds_under_a_new_history() {
 
 #[test]
 fn the_flag_makes_no_data_of_a_copy_that_did_not_end() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         write(&world.db(1), 0..5);
         world.settle();
         outage(world, 3);
@@ -705,7 +703,7 @@ fn the_flag_makes_no_data_of_a_copy_that_did_not_end() {
 
 #[test]
 fn without_the_file_an_outage_ends_as_with_it() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         write(&world.db(1), 0..5);
         let at = world.settle();
         outage(world, 3);
@@ -730,7 +728,7 @@ fn without_the_file_an_outage_ends_as_with_it() {
 
 #[test]
 fn a_removed_state_file_is_the_wish_for_a_full_copy() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let one = world.db(1);
         write(&one, 0..5);
         let mut copied = copies(world);

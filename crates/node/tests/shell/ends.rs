@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::chunks::{LIMIT, OPTIONS, PATIENT, begin, commit, end, go_on, large, nothing_open};
+use crate::chunks::{PATIENT, begin, commit, end, go_on, large, nothing_open};
 use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, row};
 use crate::world::{World, run};
@@ -39,7 +39,7 @@ fn small_ones_pass(world: &World) {
 
 #[test]
 fn it_is_begun_ahead_though_nobody_writes() {
-    run(3, OPTIONS, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         assert!(large(&world.db(2), 1, 1).commit().is_committed());
         nothing_open(world);
         for db in others(world) {
@@ -50,7 +50,7 @@ fn it_is_begun_ahead_though_nobody_writes() {
 
 #[test]
 fn small_ones_pass_one_that_takes_its_time() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         for_others(world, |db| db.holds.close(Point::EndStart));
         let client = commit(large(&world.db(2), 1, 1));
         hold_the_end(world);
@@ -68,7 +68,7 @@ fn small_ones_pass_one_that_takes_its_time() {
 
 #[test]
 fn another_large_one_waits_for_it() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let two = world.db(2);
         for_others(world, |db| db.holds.close(Point::EndStart));
         let mut longer = large(&two, 1001, 1);
@@ -93,7 +93,7 @@ fn another_large_one_waits_for_it() {
 /// A statement that came before it, and was not run yet when it was begun.
 #[test]
 fn who_throws_the_chunks_away_amid_it_does_not_hold_it_back() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let two = world.db(2);
         let mut t = two.begin();
         for n in 0..50 {
@@ -140,7 +140,7 @@ fn who_throws_the_chunks_away_amid_it_does_not_hold_it_back() {
 fn a_server_that_takes_its_time_with_an_own_one_stops_nobody() {
     let options =
         format!("{PATIENT};gcs.fc_limit=4;gcs.fc_single_primary=yes;dromon.stall_patience=PT0.3S");
-    run(3, &options, LIMIT, |world| {
+    run(3, &options, |world| {
         let two = world.db(2);
         two.holds.close(Point::ClientInCommit);
         let client = commit(large(&two, 1, 1));

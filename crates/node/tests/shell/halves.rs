@@ -1,13 +1,10 @@
 //! Two primary components of one history: one part was forced to go on while the other lived.
 
-use std::time::Duration;
-
 use dromon_node::Phase;
 
 use crate::toy::row;
 use crate::world::{World, addrs, run};
 
-const LIMIT: Duration = Duration::from_secs(120);
 const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
 /// What is said by whoever hears of both.
 const TWO: &str = "two primary components of one history";
@@ -48,7 +45,7 @@ fn part(world: &World, count: usize) {
 
 #[test]
 fn who_restarts_stays_with_the_members_of_its_log() {
-    run(5, QUICK, LIMIT, |world| {
+    run(5, QUICK, |world| {
         part(world, 5);
         let was = world.net.log_id(&World::addr(5));
         world.crash(5);
@@ -70,7 +67,7 @@ fn who_restarts_stays_with_the_members_of_its_log() {
 
 #[test]
 fn who_restarts_under_another_build_stays_with_them_too() {
-    run(5, QUICK, LIMIT, |world| {
+    run(5, QUICK, |world| {
         part(world, 5);
         world.crash(5);
         let again = world.open_again(5);
@@ -89,7 +86,7 @@ fn who_restarts_under_another_build_stays_with_them_too() {
 /// Of three the two that are left have no majority while one of them restarts.
 #[test]
 fn the_two_that_went_on_are_a_majority_again() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         part(world, 3);
         let two = world.db(2);
         let was = world.net.log_id(&World::addr(3));
@@ -113,7 +110,7 @@ fn the_two_that_went_on_are_a_majority_again() {
 /// A running one that was cut off for long joins those again that it was with.
 #[test]
 fn who_joins_again_joins_those_of_its_own_incarnation() {
-    run(5, QUICK, LIMIT, |world| {
+    run(5, QUICK, |world| {
         part(world, 5);
         let five = world.db(5);
         world.net.cut(&addrs(&[5]), &addrs(&[2, 3, 4]));
@@ -127,7 +124,7 @@ fn who_joins_again_joins_those_of_its_own_incarnation() {
 
 #[test]
 fn both_say_so_until_one_is_given_up() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         part(world, 3);
         let two = world.db(2);
         let shows = |n| world.db(n).stat("dromon_other_primary");

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use crate::toy::{Db, row};
 use crate::world::{World, run};
 
-const LIMIT: Duration = Duration::from_secs(120);
 /// Bytes of a transaction.
 const WIDE: usize = 100_000;
 /// Bytes a second on the narrow way.
@@ -61,7 +60,7 @@ fn narrow(world: &World) -> (usize, usize) {
 
 #[test]
 fn writers_go_at_its_pace_before_it_lacks_too_much() {
-    run(3, "gcache.size=1M", LIMIT, |world| {
+    run(3, "gcache.size=1M", |world| {
         let (leader, slow) = narrow(world);
         let name = world.db(slow).name.clone();
         let writer = Writer::begin(&world.db(leader));
@@ -94,7 +93,7 @@ fn writers_go_at_its_pace_before_it_lacks_too_much() {
 /// Small ones keep the slow one between half of what it may lack and all of it.
 #[test]
 fn a_large_payload_has_its_turn_beside_small_ones() {
-    run(3, "gcache.size=1M", LIMIT, |world| {
+    run(3, "gcache.size=1M", |world| {
         let (leader, slow) = narrow(world);
         let writer = Writer::begin(&world.db(leader));
         let name = world.db(slow).name.clone();
@@ -136,7 +135,7 @@ fn much_is_written_without_one(world: &World) -> (usize, Arc<Db>) {
 #[test]
 fn who_joins_behind_much_log_on_a_narrow_way_is_not_evicted() {
     let options = "gcache.size=64M;evs.suspect_timeout=PT3S;evs.inactive_timeout=PT5S";
-    run(3, options, LIMIT, |world| {
+    run(3, options, |world| {
         let (_, away) = much_is_written_without_one(world);
         // For seventeen seconds.
         world.net.narrow_next(&away.addr, RATE);
@@ -156,7 +155,7 @@ fn who_joins_behind_much_log_on_a_narrow_way_is_not_evicted() {
 #[test]
 fn who_is_evicted_before_its_join_has_reached_it_joins_as_another_one() {
     let options = "gcache.size=64M;evs.suspect_timeout=PT3S;evs.inactive_timeout=PT5S";
-    run(3, options, LIMIT, |world| {
+    run(3, options, |world| {
         let (leader, away) = much_is_written_without_one(world);
         world.net.narrow_next(&away.addr, RATE);
         let again = world.open(away.n, away.disk(), away.position());
@@ -186,7 +185,7 @@ fn who_is_evicted_before_its_join_has_reached_it_joins_as_another_one() {
 fn who_is_not_waited_for_and_falls_behind_is_evicted() {
     let options = "gcache.size=1M;dromon.log_max=5M;dromon.slow_node=quarantine;\
                    evs.suspect_timeout=PT2S;evs.inactive_timeout=PT3S";
-    run(3, options, LIMIT, |world| {
+    run(3, options, |world| {
         let (leader, slow) = narrow(world);
         let writer = Writer::begin(&world.db(leader));
         world.until("it is in quarantine", || {

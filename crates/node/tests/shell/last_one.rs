@@ -10,7 +10,6 @@ use crate::partition::QUICK;
 use crate::toy::{Db, Disk, row};
 use crate::world::{World, addrs, run};
 
-const LIMIT: Duration = Duration::from_secs(60);
 const FLAG: &str = "safe_to_bootstrap";
 const SHORT: &str = "pc.wait_prim_timeout=PT4S";
 
@@ -61,7 +60,7 @@ fn comes_back(world: &World, disk: Disk, position: Position, url: &str) -> Arc<D
 
 #[test]
 fn the_last_one_goes_on_by_itself_after_a_crash_and_the_others_join_it() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let disks = two_leave(world);
         world.crash(1);
         let mut disk = world.crashed_disk(1);
@@ -85,7 +84,7 @@ fn the_last_one_goes_on_by_itself_after_a_crash_and_the_others_join_it() {
 #[test]
 fn so_does_the_only_one() {
     for stops in [true, false] {
-        run(1, "", LIMIT, move |world| {
+        run(1, "", move |world| {
             let one = world.db(1);
             assert!(one.set(row(1), 1).is_committed());
             let (disk, position) = match stops {
@@ -110,7 +109,7 @@ fn so_does_the_only_one() {
 /// All were stopped in order, and all are started as usual, those that left first too early.
 #[test]
 fn the_one_that_was_stopped_last_goes_on_by_itself_and_the_others_wait_for_it() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let disks = two_leave(world);
         let one = world.db(1);
         one.disconnect();
@@ -137,7 +136,7 @@ fn the_one_that_was_stopped_last_goes_on_by_itself_and_the_others_wait_for_it() 
 #[test]
 fn one_whose_state_file_does_not_say_that_it_was_the_last_founds_nothing() {
     for removed in [true, false] {
-        run(3, SHORT, LIMIT, move |world| {
+        run(3, SHORT, move |world| {
             two_leave(world);
             world.crash(1);
             let disk = world.crashed_disk(1);
@@ -162,7 +161,7 @@ fn one_whose_state_file_does_not_say_that_it_was_the_last_founds_nothing() {
 fn who_was_forced_on_and_crashed_gives_nothing_up_by_itself() {
     for keeps in [true, false] {
         let options = format!("{QUICK};{SHORT}");
-        run(3, &options, LIMIT, move |world| {
+        run(3, &options, move |world| {
             let two = two_is_forced(world);
             assert!(two.set(row(3), 3).is_committed());
             world.crash(2);
@@ -208,7 +207,7 @@ fn who_was_forced_on_and_crashed_gives_nothing_up_by_itself() {
 #[test]
 fn it_looks_for_the_others_for_some_seconds_first() {
     let options = format!("{QUICK};pc.wait_prim_timeout=PT20S");
-    run(3, &options, LIMIT, |world| {
+    run(3, &options, |world| {
         let two = two_is_forced(world);
         world.net.cut(&addrs(&[1]), &addrs(&[2, 3]));
         let one = world.open_again(1);
@@ -228,7 +227,7 @@ fn it_looks_for_the_others_for_some_seconds_first() {
 #[test]
 fn of_two_that_were_forced_apart_and_come_back_at_once_no_more_than_one_is_primary() {
     let options = format!("{QUICK};{SHORT}");
-    run(3, &options, LIMIT, |world| {
+    run(3, &options, |world| {
         let two = two_is_forced(world);
         assert!(two.set(row(3), 3).is_committed());
         world.crash(2);
@@ -266,7 +265,7 @@ fn it_does_not_go_on_beside_who_cannot_be_asked() {
         AskError::ShutOut,
         AskError::Resolving,
     ] {
-        run(3, SHORT, LIMIT, move |world| {
+        run(3, SHORT, move |world| {
             two_leave(world);
             world.crash(1);
             world.net.speak_strangely(&World::addr(2), unheard);

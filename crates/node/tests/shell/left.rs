@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crate::chunks::{
-    LIMIT, MORTAL, OPTIONS, PATIENT, ROWS, apply_the_first, begin, commit,
-    cut_off_amid_what_lies_ahead, end, go_on, large, nothing_open,
+    MORTAL, PATIENT, ROWS, apply_the_first, begin, commit, cut_off_amid_what_lies_ahead, end,
+    go_on, large, nothing_open,
 };
 use crate::toy::holds::Point;
 use crate::toy::{Db, Disk, End, Key, Session, row};
@@ -37,7 +37,7 @@ fn has(db: &Db, from: u32, value: i64) -> bool {
 
 #[test]
 fn what_is_applied_in_chunks_lies_in_no_second_file() {
-    run(3, OPTIONS, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let dbs = world.members();
         let small = {
             let db = dbs[2].clone();
@@ -61,28 +61,24 @@ fn what_is_applied_in_chunks_lies_in_no_second_file() {
 
 #[test]
 fn pieces_of_any_size() {
-    run(
-        3,
-        "dromon.auto_stream_size=1K;dromon.piece_size=4096",
-        LIMIT,
-        |world| {
-            let clients: Vec<_> = (0..3u32)
-                .map(|i| commit(wide(&world.db(1 + i as usize), 1 + i * ROWS, 2)))
-                .collect();
-            for client in clients {
-                assert!(end(client).is_committed());
-            }
-            nothing_open(world);
-            for db in world.members() {
-                assert!((0..3).all(|i| has(&db, 1 + i * ROWS, 2)), "on {}", db.name);
-            }
-        },
-    );
+    run(3, &format!("{PATIENT};dromon.piece_size=4096"), |world| {
+        let clients: Vec<_> = (0..3u32)
+            .map(|i| commit(wide(&world.db(1 + i as usize), 1 + i * ROWS, 2)))
+            .collect();
+        for client in clients {
+            let end = end(client);
+            assert!(end.is_committed(), "{end:?}");
+        }
+        nothing_open(world);
+        for db in world.members() {
+            assert!((0..3).all(|i| has(&db, 1 + i * ROWS, 2)), "on {}", db.name);
+        }
+    });
 }
 
 #[test]
 fn one_of_two_that_meet_fails() {
-    run(3, OPTIONS, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         for value in 1..=3 {
             let clients = [1, 2].map(|n| commit(wide(&world.db(n), 1, 10 * value + n as i64)));
             let ends = clients.map(end);
@@ -96,7 +92,7 @@ fn one_of_two_that_meet_fails() {
 
 #[test]
 fn what_the_server_throws_away_is_put_together_from_the_log() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let client = begun(world);
         let other = world.db(1);
         apply_the_first(world, &other);
@@ -113,7 +109,7 @@ fn what_the_server_throws_away_is_put_together_from_the_log() {
 
 #[test]
 fn who_dies_amid_it_reads_it_from_its_own_log() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let client = begun(world);
         apply_the_first(world, &world.db(3));
         world.crash(3);
@@ -131,7 +127,7 @@ fn who_dies_amid_it_reads_it_from_its_own_log() {
 
 #[test]
 fn a_joiner_and_who_was_away_catch_up_through_it() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let away = world.db(3);
         away.disconnect();
         let clients: Vec<_> = (0..4u32)
@@ -156,7 +152,7 @@ fn a_joiner_and_who_was_away_catch_up_through_it() {
 
 #[test]
 fn a_node_that_was_cut_off_goes_on_with_it() {
-    run(3, MORTAL, LIMIT, |world| {
+    run(3, MORTAL, |world| {
         cut_off_amid_what_lies_ahead(world, WIDE);
         world.until("it is evicted", || {
             world.report.said("was silent and is evicted")

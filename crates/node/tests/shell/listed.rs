@@ -11,7 +11,6 @@ use crate::net::Unheard;
 use crate::toy::{Db, Disk, row};
 use crate::world::{World, run};
 
-const LIMIT: Duration = Duration::from_secs(60);
 const FLAG: &str = "safe_to_bootstrap";
 
 fn fresh(world: &World, n: usize) -> Arc<Db> {
@@ -47,7 +46,7 @@ fn refused(world: &World, db: &Arc<Db>, words: &str) {
 /// The first node's start has the order to found for good, as containers have it, and its disk is new.
 #[test]
 fn who_lost_its_disk_does_not_found_a_second_cluster_beside_the_one_listed() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         write(&world.db(1), 0..5);
         world.crash(1);
         world.until("the others go on", || {
@@ -86,7 +85,7 @@ fn replaced(world: &World, newer: &[usize]) -> String {
 #[test]
 fn nor_does_who_has_a_log_of_members_that_are_gone() {
     for removed in [false, true] {
-        run(3, "", LIMIT, move |world| {
+        run(3, "", move |world| {
             let list = replaced(world, &[4, 5]);
             match removed {
                 true => world.remove_state_file(3),
@@ -108,7 +107,7 @@ fn nor_does_who_has_a_log_of_members_that_are_gone() {
 /// The others are about to elect another one.
 #[test]
 fn nor_while_their_leader_has_just_died() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let list = replaced(world, &[4, 5, 6]);
         world.edit_state_file(3, FLAG, "1");
         let addr = world.db(4).stat("dromon_leader");
@@ -128,7 +127,7 @@ fn nor_while_their_leader_has_just_died() {
 #[test]
 fn who_founds_finds_a_primary_component_by_a_member_of_its_log_that_is_gone() {
     let patient = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
-    run(3, patient, LIMIT, |world| {
+    run(3, patient, |world| {
         write(&world.db(2), 0..5);
         world.db(1).disconnect();
         world.voters(2);
@@ -201,7 +200,7 @@ pub fn waits(world: &World, n: usize) -> (Arc<Db>, JoinHandle<Result<(), String>
 /// After a loss of power its unit, which has the order to found for good, starts it before most of them are back.
 #[test]
 fn whose_log_others_went_on_without_founds_nothing_beside_one_of_them_that_waits() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         superseded(world);
         let (two, joins) = waits(world, 2);
         world.edit_state_file(1, FLAG, "1");
@@ -229,7 +228,7 @@ fn whose_log_others_went_on_without_founds_nothing_beside_one_of_them_that_waits
 /// The same while the others are without a majority.
 #[test]
 fn nor_beside_one_that_waits_for_the_others() {
-    run(3, "pc.wait_prim_timeout=PT20S", LIMIT, |world| {
+    run(3, "pc.wait_prim_timeout=PT20S", |world| {
         write(&world.db(1), 0..5);
         world.settle();
         world.crash(1);
@@ -249,7 +248,7 @@ fn nor_beside_one_that_waits_for_the_others() {
 /// Its log was removed, and its data is of the cluster that runs.
 #[test]
 fn who_has_data_of_the_cluster_listed_joins_it() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         write(&world.db(1), 0..5);
         let disk = disk_of(world, 3);
         world.crash(3);
@@ -268,7 +267,7 @@ fn who_has_data_of_the_cluster_listed_joins_it() {
 
 #[test]
 fn who_cannot_ask_at_an_address_listed_says_so_and_asks_nobody_with_an_empty_list() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         world.crash(1);
         let first = fresh(world, 1);
         for (error, words) in [
@@ -290,7 +289,7 @@ fn who_cannot_ask_at_an_address_listed_says_so_and_asks_nobody_with_an_empty_lis
 /// Another service, or a cluster of another name.
 #[test]
 fn who_is_refused_at_an_address_listed_founds() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         world.crash(1);
         world
             .net
@@ -305,7 +304,7 @@ fn who_is_refused_at_an_address_listed_founds() {
 #[test]
 fn whose_host_cannot_look_founds_nothing_beside_the_cluster_listed() {
     let options = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
-    run(3, options, 2 * LIMIT, |world| {
+    run(3, options, |world| {
         write(&world.db(1), 0..5);
         world.crash(1);
         world.until("the others go on", || {
@@ -348,7 +347,7 @@ fn whose_host_cannot_look_founds_nothing_beside_the_cluster_listed() {
 
 #[test]
 fn who_finds_nobody_at_the_addresses_listed_founds_at_once() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         world.crash(1);
         let first = fresh(world, 1);
         first.connect(&World::url(), true).expect("nobody is there");
@@ -362,7 +361,7 @@ fn who_finds_nobody_at_the_addresses_listed_founds_at_once() {
 /// The change-over began on the wrong node: what only this one has would be gone.
 #[test]
 fn who_would_need_a_copy_to_join_is_refused_and_keeps_its_data() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         write(&world.db(1), 0..5);
         let disk = disk_of(world, 2);
         let third = without_log(world, disk, "1");
@@ -377,7 +376,7 @@ fn who_would_need_a_copy_to_join_is_refused_and_keeps_its_data() {
 /// It stands where the cluster's log reaches back to, and may have gone on there by itself.
 #[test]
 fn data_of_galera_without_a_log_takes_a_full_copy() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         write(&world.db(1), 0..5);
         let disk = disk_of(world, 3);
         world.crash(3);

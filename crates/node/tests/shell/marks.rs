@@ -1,12 +1,9 @@
 //! Checkpoints that cannot be read any more, or not be saved.
 
-use std::time::Duration;
-
 use crate::partition::QUICK;
 use crate::toy::row;
 use crate::world::{World, run};
 
-const LIMIT: Duration = Duration::from_secs(90);
 const UNREADABLE: &str = "cannot be read, so this node does without it";
 
 /// Node 2 comes and goes: two views, and a checkpoint at each.
@@ -18,7 +15,7 @@ fn views(world: &World) {
 
 #[test]
 fn an_older_checkpoint_that_is_damaged_keeps_no_node_from_starting() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         assert!(world.db(1).set(row(1), 1).is_committed());
         views(world);
         world.crash(1);
@@ -61,21 +58,21 @@ fn comes_back(world: &World, wanted: impl Fn(usize) -> bool) -> usize {
 
 #[test]
 fn who_would_begin_at_a_damaged_checkpoint_begins_at_an_older_one() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         assert_eq!(comes_back(world, |n| n > 0), 0, "by the log");
     });
 }
 
 #[test]
 fn who_would_begin_at_a_damaged_checkpoint_takes_a_copy_if_there_is_no_other() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         assert_eq!(comes_back(world, |_| true), 1);
     });
 }
 
 #[test]
 fn a_checkpoint_for_which_there_is_no_room_is_told_once_and_costs_nothing() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let one = world.db(1);
         let told = || world.report.times("n1", "no checkpoint at log index");
         world.net.fill_log(&World::addr(1));

@@ -11,8 +11,6 @@ use crate::toy::holds::Point;
 use crate::toy::{Copying, Db, Disk, End, row};
 use crate::world::{World, addrs, run};
 
-const LIMIT: Duration = Duration::from_secs(90);
-
 fn loaded(world: &World, streaming: bool) -> Load {
     let mut load = Load::new(streaming);
     for db in world.members() {
@@ -24,7 +22,7 @@ fn loaded(world: &World, streaming: bool) -> Load {
 
 #[test]
 fn joins_by_copy_under_load() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let mut load = loaded(world, true);
         let before = [1, 2].map(|n| world.db(n).donations());
         let third = world.join(3);
@@ -41,7 +39,7 @@ fn joins_by_copy_under_load() {
 
 #[test]
 fn the_wanted_donor_gives_the_copy() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let before = [1, 2, 3].map(|n| world.db(n).donations());
         let fourth = world.open(4, Disk::empty(), Position::UNDEFINED);
         fourth
@@ -60,7 +58,7 @@ fn the_wanted_donor_gives_the_copy() {
 
 #[test]
 fn two_join_at_once() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let mut load = loaded(world, false);
         std::thread::scope(|scope| {
             let third = scope.spawn(|| world.join(3));
@@ -75,7 +73,7 @@ fn two_join_at_once() {
 
 #[test]
 fn comes_back_by_log_under_load() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let mut load = loaded(world, true);
         let db = world.db(3);
         for round in 1..=3 {
@@ -94,7 +92,7 @@ fn comes_back_by_log_under_load() {
 
 #[test]
 fn a_restarted_server_comes_back_by_log() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let mut load = loaded(world, true);
         world.db(3).disconnect();
         load.go_on(world, 20);
@@ -109,7 +107,7 @@ fn a_restarted_server_comes_back_by_log() {
 
 #[test]
 fn the_leader_leaves_under_load() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let mut load = loaded(world, true);
         for _ in 0..2 {
             let leader = world.db(world.leader(&world.db(1)));
@@ -127,7 +125,7 @@ fn the_leader_leaves_under_load() {
 
 #[test]
 fn all_leave_and_the_last_one_founds_again() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let mut load = loaded(world, false);
         load.verify(world);
         let dbs: Vec<_> = (1..=3).map(|n| world.db(n)).collect();
@@ -156,7 +154,7 @@ fn all_leave_and_the_last_one_founds_again() {
 /// The view waits behind a pause, and those whom it brings may go on without this node.
 #[test]
 fn a_paused_node_that_others_join_may_not_found_any_more() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let flagged = || world.state_file(1).contains("safe_to_bootstrap: 1");
         let (first, other) = (world.db(1), world.db(2));
         other.disconnect();
@@ -180,7 +178,7 @@ fn a_paused_node_that_others_join_may_not_found_any_more() {
 /// All are told at once, and one still applies while the others leave behind it.
 #[test]
 fn of_all_that_leave_at_once_one_may_found() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let [a, b, c] = [1, 2, 3].map(|n| world.db(n));
         a.holds.close(Point::ApplyStart);
         assert!(b.set(row(1), 1).is_committed());
@@ -204,7 +202,7 @@ fn of_all_that_leave_at_once_one_may_found() {
 
 #[test]
 fn leaving_with_open_transactions() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let db = world.db(3);
         let mut idle = db.begin();
         idle.put(row(1), 1).expect("a free row");
@@ -251,7 +249,7 @@ fn leaving_with_open_transactions() {
 #[test]
 fn those_waiting_for_flow_control_are_sent_away() {
     let options = "gcs.fc_limit=2;gcs.fc_single_primary=yes;dromon.stall_patience=PT0S";
-    run(3, options, LIMIT, |world| {
+    run(3, options, |world| {
         let (slow, db) = (world.db(3), world.db(2));
         slow.holds.close(Point::ApplyStart);
         let writer = {
@@ -280,7 +278,7 @@ fn those_waiting_for_flow_control_are_sent_away() {
 
 #[test]
 fn a_node_whose_pause_ends_while_it_leaves() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let db = world.db(2);
         assert!(db.node().pause().is_some());
         let waits = {
@@ -309,7 +307,7 @@ fn a_node_whose_pause_ends_while_it_leaves() {
 /// a loss of the others, so that what n2 has on its way is ordered behind the pause.
 fn paused_and_leaves(appliers: usize, lost: bool) {
     let options = "evs.suspect_timeout=PT8S;evs.inactive_timeout=PT9S";
-    run(1, options, LIMIT, move |world| {
+    run(1, options, move |world| {
         let db = world.joins_with(2, appliers);
         world.voters(2);
         let first = world.db(1);
@@ -378,7 +376,7 @@ fn a_paused_node_can_leave_while_its_own_are_behind_the_pause() {
 /// Nothing of what is ordered behind its pause is finished there, so it cannot join again before it leaves.
 #[test]
 fn a_paused_node_that_was_evicted_can_leave() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let db = world.db(world.leader(&world.db(1)) % 3 + 1);
         let others: Vec<usize> = (1..=3).filter(|n| *n != db.n).collect();
         let first = world.db(others[0]);
@@ -428,7 +426,7 @@ pub fn begin_join(world: &World, n: usize, donors: &str) -> Arc<Db> {
 
 #[test]
 fn a_failed_donation_hurts_the_joiner_only() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let mut load = loaded(world, false);
         let donor = world.db(2);
         donor.set_copying(Copying::DonorFails);
@@ -454,7 +452,7 @@ fn a_failed_donation_hurts_the_joiner_only() {
 #[test]
 fn a_copy_is_not_asked_of_a_dead_member() {
     let options = "evs.suspect_timeout=PT6S;evs.inactive_timeout=PT7S";
-    run(3, options, LIMIT, |world| {
+    run(3, options, |world| {
         world.crash(1);
         let joiner = world.join(4);
         assert_eq!(joiner.gave_up(), 0);
@@ -465,7 +463,7 @@ fn a_copy_is_not_asked_of_a_dead_member() {
 
 #[test]
 fn a_joiner_can_leave_while_it_waits_for_its_copy() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let mut load = loaded(world, false);
         let donor = world.db(2);
         donor.holds.close(Point::DonorPaused);
@@ -486,7 +484,7 @@ fn a_joiner_can_leave_while_it_waits_for_its_copy() {
 #[test]
 fn a_donor_that_loses_the_others_amid_its_copy_ends_its_pause() {
     let options = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
-    run(3, options, LIMIT, |world| {
+    run(3, options, |world| {
         assert!(world.db(1).set(row(1), 1).is_committed());
         let donor = world.db(2);
         donor.holds.close(Point::DonorPaused);
@@ -515,7 +513,7 @@ fn a_donor_that_loses_the_others_amid_its_copy_ends_its_pause() {
 
 #[test]
 fn a_donor_may_leave_while_it_gives() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let mut load = loaded(world, false);
         let donor = world.db(2);
         donor.holds.close(Point::DonorPaused);
@@ -544,7 +542,7 @@ fn a_donor_may_leave_while_it_gives() {
 /// Its script goes on meanwhile, and its end is not that of the next one.
 #[test]
 fn a_donor_that_is_connected_anew_gives_no_copy_before_the_script_of_the_last_has_ended() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let donor = world.db(2);
         donor.set_copying(Copying::DonorGoesOn);
         donor.holds.close(Point::DonorCopies);
@@ -573,7 +571,7 @@ fn a_donor_that_is_connected_anew_gives_no_copy_before_the_script_of_the_last_ha
 #[test]
 fn a_donor_that_is_cut_off_for_a_moment_goes_on_giving() {
     let options = "evs.suspect_timeout=PT8S;evs.inactive_timeout=PT9S";
-    run(3, options, LIMIT, |world| {
+    run(3, options, |world| {
         let mut load = loaded(world, false);
         let donor = world.db(2);
         donor.holds.close(Point::DonorPaused);
@@ -603,7 +601,7 @@ fn a_donor_that_is_cut_off_for_a_moment_goes_on_giving() {
 /// It copies within the call: nothing may commit there until that ends, whatever befalls the node.
 #[test]
 fn a_donor_that_is_evicted_and_back_changes_nothing_under_its_copy() {
-    run(3, crate::partition::QUICK, LIMIT, |world| {
+    run(3, crate::partition::QUICK, |world| {
         let [first, donor] = [1, 2].map(|n| world.db(n));
         assert!(first.set(row(1), 1).is_committed());
         world.settle();
@@ -643,7 +641,7 @@ fn a_donor_that_is_evicted_and_back_changes_nothing_under_its_copy() {
 
 #[test]
 fn a_joiner_without_a_free_donor_waits() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let (first, second) = (world.db(1), world.db(2));
         first.holds.close(Point::DonorPaused);
         let third = begin_join(world, 3, "n1");
@@ -663,7 +661,7 @@ fn a_joiner_without_a_free_donor_waits() {
 
 #[test]
 fn a_joiner_that_wants_nobody_who_is_there_says_so() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let third = begin_join(world, 3, "db9");
         world.until("it is told whom it wants, and who is there", || {
             let said = "wsrep_sst_donor wants db9, synced are n1,n2;";
@@ -677,7 +675,7 @@ fn a_joiner_that_wants_nobody_who_is_there_says_so() {
 /// Nothing is given up for a copy that cannot be taken.
 #[test]
 fn a_running_server_that_needs_a_copy_says_so_and_keeps_all() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let stranger = world.open(3, Disk::empty(), Position::UNDEFINED);
         stranger
             .connect("gcomm://", true)
@@ -712,7 +710,7 @@ fn a_running_server_that_needs_a_copy_says_so_and_keeps_all() {
 /// Its server does not say that it leaves: it has seen the last view.
 #[test]
 fn who_was_put_out_by_an_operator_may_be_told_to_come_back() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let out = world.db(3);
         let alarms = out.count("dromon_alarms");
         let evict = format!("evs.evict={}", out.stat("gcomm_uuid"));
@@ -735,7 +733,7 @@ const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
 
 #[test]
 fn a_crashed_node_is_dropped_and_comes_back() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let mut load = loaded(world, true);
         let flushed = world.db(3).disk();
         load.go_on(world, 20);
@@ -758,7 +756,7 @@ fn a_crashed_node_is_dropped_and_comes_back() {
 #[test]
 fn a_crashed_node_is_back_before_it_is_missed() {
     let patient = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
-    run(3, patient, LIMIT, |world| {
+    run(3, patient, |world| {
         let mut load = loaded(world, true);
         let victim = if world.leader(&world.db(1)) == 3 {
             2
@@ -810,7 +808,7 @@ fn gives_up(world: &World, joiner: &Arc<Db>) {
 
 #[test]
 fn a_joiner_that_is_evicted_while_it_waits_for_its_copy_gives_up() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let mut load = loaded(world, false);
         let joiner = joiner_is_removed(world, Point::DonorPaused);
         world.net.heal();
@@ -828,7 +826,7 @@ fn a_joiner_that_is_evicted_while_it_waits_for_its_copy_gives_up() {
 /// The script's connection outlives the eviction, and the copy is ahead of all that is delivered.
 #[test]
 fn a_joiner_that_is_evicted_does_not_wait_behind_its_copy() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let mut load = loaded(world, false);
         world.db(2).set_copying(Copying::DonorGoesOn);
         let joiner = joiner_is_removed(world, Point::DonorCopies);
@@ -843,7 +841,7 @@ fn a_joiner_that_is_evicted_does_not_wait_behind_its_copy() {
 
 #[test]
 fn a_joiner_that_an_operator_evicts_gives_up() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let mut load = loaded(world, false);
         world.db(2).holds.close(Point::DonorPaused);
         let joiner = begin_join(world, 3, "n2");
@@ -867,7 +865,7 @@ fn a_joiner_that_an_operator_evicts_gives_up() {
 /// Its configuration is a copy of that of a member which runs.
 #[test]
 fn who_announces_the_address_of_a_member_puts_nobody_out() {
-    run(3, "pc.wait_prim_timeout=PT1S", LIMIT, |world| {
+    run(3, "pc.wait_prim_timeout=PT1S", |world| {
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
         let one = world.db(world.leader(&world.db(1)) % 3 + 1);

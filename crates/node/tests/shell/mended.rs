@@ -1,7 +1,5 @@
 //! Founders that come back, votes that failure wins, pauses that hold.
 
-use std::time::Duration;
-
 use dromon_node::Phase;
 
 use crate::load::Load;
@@ -10,11 +8,9 @@ use crate::toy::{End, row};
 use crate::votes::{left_inconsistent, starts_anew};
 use crate::world::{World, run};
 
-const LIMIT: Duration = Duration::from_secs(90);
-
 #[test]
 fn failing_alike_on_all_appliers_costs_the_origin_its_place() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let origin = world.db(1);
         for n in [2, 3] {
             world
@@ -42,7 +38,7 @@ fn failing_alike_on_all_appliers_costs_the_origin_its_place() {
 
 #[test]
 fn an_evicted_founder_joins_again_by_itself() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let mut load = Load::new(false);
         for db in world.members() {
             load.add(&db, 1, 5);

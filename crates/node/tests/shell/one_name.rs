@@ -1,7 +1,5 @@
 //! One name for all nodes, as a service of Kubernetes without an address of its own has it.
 
-use std::time::Duration;
-
 use dromon_node::Position;
 
 use crate::edits::write;
@@ -14,7 +12,7 @@ const URL: &str = "gcomm://db";
 /// Whoever connects to the name reaches its own node as soon as that listens.
 #[test]
 fn nodes_with_one_name_join_and_found_no_second_cluster() {
-    run(1, "", Duration::from_secs(120), |world| {
+    run(1, "", |world| {
         world.net.name(NAME, &addrs(&[1, 2, 3]));
         for n in [2, 3] {
             let db = world.open(n, Disk::empty(), Position::UNDEFINED);

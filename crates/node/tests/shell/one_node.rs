@@ -12,11 +12,9 @@ use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, Disk, End, row};
 use crate::world::{World, run};
 
-const LIMIT: Duration = Duration::from_secs(60);
-
 #[test]
 fn commits_and_rolls_back() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let db = world.db(1);
         let end = db.set(row(1), 5);
         assert_eq!(end.seqno(), 2, "the first view has seqno 1");
@@ -33,7 +31,7 @@ fn commits_and_rolls_back() {
 
 #[test]
 fn statements_in_isolation() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let db = world.db(1);
         assert!(db.set(row(1), 5).is_committed());
         assert!(db.ddl(&Ddl::Add { table: 0, n: 10 }).is_committed());
@@ -57,7 +55,7 @@ fn statements_in_isolation() {
 
 #[test]
 fn a_pause_waits_for_those_inside_and_stops_the_others() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let db = world.db(1);
         assert!(db.set(row(1), 1).is_committed());
         let inside = has_left(world, &db, 2);
@@ -94,7 +92,7 @@ fn a_pause_waits_for_those_inside_and_stops_the_others() {
 
 #[test]
 fn options_are_read_and_set() {
-    run(1, "gcs.fc_limit=77", LIMIT, |world| {
+    run(1, "gcs.fc_limit=77", |world| {
         let node = world.db(1).node().clone();
         assert!(node.options_text().contains("gcs.fc_limit = 77"));
         assert_eq!(node.settings().fc_limit, 77);
@@ -122,7 +120,7 @@ fn options_are_read_and_set() {
 
 #[test]
 fn before_and_after_a_connection() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let db = world.db(1);
         assert!(db.set(row(1), 1).is_committed());
         let at = world.settle();
@@ -179,7 +177,7 @@ fn before_and_after_a_connection() {
 
 #[test]
 fn comes_back_again_and_again() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let db = world.db(1);
         for round in 1..=4 {
             assert!(db.increment(row(1)).is_committed());
@@ -199,7 +197,7 @@ fn comes_back_again_and_again() {
 
 #[test]
 fn a_new_process_goes_on_where_the_old_one_stopped() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let db = world.db(1);
         assert!(db.set(row(1), 1).is_committed());
         let at = world.settle();
@@ -217,7 +215,7 @@ fn a_new_process_goes_on_where_the_old_one_stopped() {
 
 #[test]
 fn what_the_engine_lost_in_a_crash_comes_from_the_own_log() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let db = world.db(1);
         assert!(db.set(row(1), 1).is_committed());
         let flushed: Disk = db.disk();
@@ -248,7 +246,7 @@ fn what_the_engine_lost_in_a_crash_comes_from_the_own_log() {
 
 #[test]
 fn a_cluster_is_not_founded_where_it_may_lose_data() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let first = world.db(1);
         assert!(first.set(row(1), 1).is_committed());
         world.settle();
@@ -276,7 +274,7 @@ fn a_cluster_is_not_founded_where_it_may_lose_data() {
 /// The last view must come, whoever gives it: the one that brings it up, or the one that ends it. `same`: its server
 /// lives, and connects again.
 fn told_to_leave_while_it_is_brought_up(same: bool) {
-    run(1, "", LIMIT, move |world| {
+    run(1, "", move |world| {
         let db = world.db(1);
         assert!(db.set(row(1), 1).is_committed());
         db.disconnect();
@@ -325,7 +323,7 @@ fn it_is_told_to_leave_while_it_is_brought_up_and_connects_again() {
 
 #[test]
 fn a_copy_counts_though_its_node_left_before_it_was_brought_up() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let at = "State transfer to n2 complete";
         let first = world.db(1);
         assert!(first.set(row(1), 1).is_committed());
@@ -371,7 +369,7 @@ fn says(world: &World, n: usize, seqno: i64) {
 /// A server opens its engines while its node gives it the first view, and may fail at that. `told`: it says that it
 /// leaves before it refuses the view.
 fn its_own_start_fails(told: bool) {
-    run(1, "", LIMIT, move |world| {
+    run(1, "", move |world| {
         let db = world.db(1);
         assert!(db.set(row(1), 1).is_committed());
         db.disconnect();
@@ -418,7 +416,7 @@ fn a_server_whose_own_start_fails_and_says_so_first_keeps_its_data() {
 
 #[test]
 fn a_new_cluster_whose_first_start_fails_can_be_founded_again() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         world.db(1).disconnect();
         let db = world.open(2, Disk::empty(), Position::UNDEFINED);
         db.refuses_views.store(true, Relaxed);
@@ -455,7 +453,7 @@ fn has_left(world: &World, db: &Arc<Db>, n: u32) -> JoinHandle<End> {
 
 #[test]
 fn with_a_binary_log_a_client_commits_when_all_before_are_finished() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         world.report.binary_log.store(true, Relaxed);
         let db = world.db(1);
         let both = one_behind_the_other(world, &db);
@@ -471,7 +469,7 @@ fn with_a_binary_log_a_client_commits_when_all_before_are_finished() {
 
 #[test]
 fn in_groups_it_comes_when_they_have_left() {
-    run(1, "dromon.binlog_groups=yes", LIMIT, |world| {
+    run(1, "dromon.binlog_groups=yes", |world| {
         world.report.binary_log.store(true, Relaxed);
         let db = world.db(1);
         let both = one_behind_the_other(world, &db);
@@ -509,7 +507,7 @@ fn one_finishes_and_one_is_sent(world: &World, db: &Arc<Db>) -> [JoinHandle<End>
 
 #[test]
 fn who_stops_alone_stops_behind_its_last_client() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let db = world.db(1);
         let [first, second] = one_finishes_and_one_is_sent(world, &db);
         let leaves = leaves(&db);
@@ -537,7 +535,7 @@ fn who_stops_alone_stops_behind_its_last_client() {
 
 #[test]
 fn what_has_no_place_when_its_only_node_stops_comes_with_the_next_start() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let db = world.db(1);
         let [first, second] = one_finishes_and_one_is_sent(world, &db);
         db.holds.open(Point::ClientLeft);
@@ -558,7 +556,7 @@ fn what_has_no_place_when_its_only_node_stops_comes_with_the_next_start() {
 /// It has no position yet: the server is told that this failed, and ends nothing.
 #[test]
 fn a_pause_before_there_is_a_position_holds_nothing() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let new = world.open(2, Disk::empty(), Position::UNDEFINED);
         assert_eq!(new.node().pause(), None);
         new.connect(&World::url(), false).expect("one is there");

@@ -1,7 +1,6 @@
 //! What the members decide while one that has the rows is away.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dromon_node::ddl_marks::{MARKS_FILE, SLOT};
 use dromon_node::{Phase, Position};
@@ -11,8 +10,6 @@ use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, Disk, row};
 use crate::votes::left_inconsistent;
 use crate::world::{World, run};
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// n3 has committed row 2, which fails on the other two: these have yet to come to it.
 fn two_are_about_to_fail(world: &World) -> [Arc<Db>; 3] {
@@ -59,7 +56,7 @@ fn copies(world: &World, n: usize) {
 
 #[test]
 fn who_has_left_before_its_rows_were_voted_down_learns_of_it() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let [a, b, odd] = two_are_about_to_fail(world);
         let at = odd.position();
         odd.disconnect();
@@ -79,7 +76,7 @@ fn who_has_left_before_its_rows_were_voted_down_learns_of_it() {
 /// Killed, and all of them a moment later: whoever failed like the others goes on, and hears of it once more.
 #[test]
 fn so_does_one_that_was_killed_and_nobody_else_is_put_out_by_it() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let [a, b, odd] = two_are_about_to_fail(world);
         let at = odd.position();
         world.crash(3);
@@ -118,7 +115,7 @@ fn so_does_one_that_was_killed_and_nobody_else_is_put_out_by_it() {
 /// A build from before has run on it, and notes nothing of the kind: nobody is put out then.
 #[test]
 fn without_its_notes_a_node_is_not_put_out() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let [a, b, odd] = two_are_about_to_fail(world);
         let at = odd.position();
         odd.disconnect();
@@ -146,7 +143,7 @@ fn without_its_notes_a_node_is_not_put_out() {
 /// and people are told.
 #[test]
 fn what_one_alone_has_failed_is_not_taken_from_who_has_it() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let [other, odd] = [1, 2].map(|n| world.db(n));
         other.holds.close(Point::ApplyStart);
         assert!(
@@ -186,7 +183,7 @@ fn what_one_alone_has_failed_is_not_taken_from_who_has_it() {
 /// Those that voted it down are gone for good, and an operator goes on with what it has.
 #[test]
 fn who_is_founded_on_keeps_what_others_voted_down() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let [a, b, odd] = two_are_about_to_fail(world);
         let at = odd.position();
         they_fail(world, at, [&a, &b]);

@@ -13,7 +13,6 @@ use crate::toy::holds::Point;
 use crate::toy::{Disk, row};
 use crate::world::{World, addrs, run};
 
-const LIMIT: Duration = Duration::from_secs(120);
 /// In a state file: no data that can be used.
 const NIL: &str = "00000000-0000-0000-0000-000000000000";
 /// Nobody is evicted within these tests.
@@ -22,7 +21,7 @@ const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
 
 #[test]
 fn it_keeps_its_log_while_the_others_count_it() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let mut load = Load::new(true);
         load.add(&world.db(1), 2, 4);
         load.go_on(world, 10);
@@ -42,7 +41,7 @@ fn it_keeps_its_log_while_the_others_count_it() {
 /// It counts as long as nobody knows that it does not.
 #[test]
 fn a_log_that_cannot_be_looked_into_is_not_erased() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
         let was = world.net.log_id(&World::addr(3));
@@ -63,7 +62,7 @@ fn a_log_that_cannot_be_looked_into_is_not_erased() {
 
 #[test]
 fn what_only_it_and_the_next_to_die_have_is_not_lost() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (one, two) = (world.db(1), world.db(2));
         assert!(one.set(row(1), 1).is_committed());
         world.settle();
@@ -97,7 +96,7 @@ fn what_only_it_and_the_next_to_die_have_is_not_lost() {
 
 #[test]
 fn it_gives_its_log_up_once_the_others_have_gone_on_without_it() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let mut load = Load::new(true);
         load.add(&world.db(1), 2, 4);
         let was = world.net.log_id(&World::addr(3));
@@ -119,7 +118,7 @@ fn it_gives_its_log_up_once_the_others_have_gone_on_without_it() {
 /// The log, that is: an older one was put back beside the database, say.
 #[test]
 fn who_founds_on_a_log_that_has_less_founds_without_it() {
-    run(1, QUICK, LIMIT, |world| {
+    run(1, QUICK, |world| {
         let one = world.db(1);
         assert!(one.set(row(1), 1).is_committed());
         world.settle();
@@ -140,7 +139,7 @@ fn who_founds_on_a_log_that_has_less_founds_without_it() {
 /// It may name one that all others were once started with, or itself by another name.
 #[test]
 fn who_is_not_counted_any_more_comes_back_though_its_list_names_nobody_who_is_there() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         world.crash(3);
         world.until("the others drop it", || {
             [1, 2].iter().all(|n| world.db(*n).size() == 2)
@@ -158,7 +157,7 @@ fn who_is_not_counted_any_more_comes_back_though_its_list_names_nobody_who_is_th
 /// It waited for them with its own log, as they were not there yet when it started.
 #[test]
 fn who_waits_for_members_that_were_replaced_finds_those_that_are_listed() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         world.crash(3);
         world.until("the others drop it", || {
             [1, 2].iter().all(|n| world.db(*n).size() == 2)
@@ -197,7 +196,7 @@ fn who_waits_for_members_that_were_replaced_finds_those_that_are_listed() {
 /// Others went on without the only one that votes by its log; that names one that was about to join it, and is gone.
 #[test]
 fn who_alone_votes_by_its_log_does_not_go_on_beside_one_listed_that_went_on_without_it() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         lock(&world.own_options).insert(1, "pc.wait_prim_timeout=PT8S");
         let one = world.db(1);
         world.db(3).disconnect();
@@ -232,7 +231,7 @@ fn who_alone_votes_by_its_log_does_not_go_on_beside_one_listed_that_went_on_with
 /// Another secret, or name of the cluster: those that it waits for run.
 #[test]
 fn who_waits_for_members_that_do_not_let_it_in_says_why() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         for n in 1..=3 {
             world.crash(n);
         }
@@ -267,7 +266,7 @@ fn crash_without_data(world: &World, n: usize) {
 
 #[test]
 fn without_data_it_keeps_its_log_while_the_others_count_it() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let mut load = Load::new(true);
         load.add(&world.db(1), 2, 4);
         load.go_on(world, 10);
@@ -287,7 +286,7 @@ fn without_data_it_keeps_its_log_while_the_others_count_it() {
 
 #[test]
 fn without_data_its_log_still_makes_a_majority() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let mut load = Load::new(true);
         load.add(&world.db(1), 2, 4);
         load.go_on(world, 10);
@@ -310,7 +309,7 @@ fn without_data_its_log_still_makes_a_majority() {
 
 #[test]
 fn a_database_older_than_its_log_takes_what_the_others_have() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let one = world.db(1);
         for n in 0..20 {
             assert!(one.set(row(n), 3).is_committed());
@@ -342,7 +341,7 @@ fn a_database_older_than_its_log_takes_what_the_others_have() {
 /// Its log is needed, and its database is older than that: what is said must lead out.
 #[test]
 fn a_log_that_a_majority_needs_votes_though_its_database_is_too_old() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         for n in 0..20 {
             assert!(world.db(1).set(row(n), 3).is_committed());
         }
@@ -386,7 +385,7 @@ fn a_log_that_a_majority_needs_votes_though_its_database_is_too_old() {
 
 #[test]
 fn whoever_started_it_hears_that_it_waits_and_that_it_catches_up() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
         for n in [1, 2, 3] {
@@ -425,7 +424,7 @@ fn whoever_started_it_hears_that_it_waits_and_that_it_catches_up() {
 /// What keeps one storage engine from telling its position (a full disk) keeps all of them.
 #[test]
 fn all_engines_that_say_nothing_cost_no_data() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         for n in 10..20 {
             assert!(world.db(1).set(row(n), 5).is_committed());
         }
@@ -479,7 +478,7 @@ fn all_engines_that_say_nothing_cost_no_data() {
 /// A donor is there: then nobody goes by what the engine may have.
 #[test]
 fn an_engine_that_says_nothing_gets_a_copy() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         assert!(world.db(1).set(row(1), 5).is_committed());
         world.settle();
         world.crash(3);
@@ -497,7 +496,7 @@ fn an_engine_that_says_nothing_gets_a_copy() {
 /// A member that it is told not to ask is no donor.
 #[test]
 fn an_engine_that_says_nothing_costs_no_data_for_a_donor_that_is_not_asked() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         assert!(world.db(1).set(row(1), 5).is_committed());
         world.settle();
         world.crash(3);
@@ -526,7 +525,7 @@ fn an_engine_that_says_nothing_costs_no_data_for_a_donor_that_is_not_asked() {
 /// The server's log lies on a disk that hangs just then.
 #[test]
 fn who_waits_for_a_donor_tells_its_status_also_while_its_log_takes_nothing() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         world.crash(3);
         let again = world.open(3, world.crashed_disk(3), Position::UNDEFINED);
         world.report.hold("no member can be donor now");
@@ -553,7 +552,7 @@ fn in_vain(world: &World) -> usize {
 /// Nor one that gives nothing now: the source of a large transaction.
 #[test]
 fn an_engine_that_says_nothing_costs_no_data_for_a_donor_that_is_busy() {
-    run(3, chunks::PATIENT, LIMIT, |world| {
+    run(3, chunks::PATIENT, |world| {
         assert!(world.db(1).set(row(1), 5).is_committed());
         world.settle();
         world.crash(3);
@@ -578,7 +577,7 @@ fn an_engine_that_says_nothing_costs_no_data_for_a_donor_that_is_busy() {
 #[test]
 fn who_is_the_copy_of_a_member_that_runs_does_not_wait_for_its_end() {
     let patient = "evs.suspect_timeout=PT60S;evs.inactive_timeout=PT60S";
-    run(3, patient, LIMIT, |world| {
+    run(3, patient, |world| {
         world.voters(3);
         world.crash(2);
         let addr = World::addr(2);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::chunks::{LIMIT, PATIENT, apply_the_first, begin, commit, end, go_on, nothing_open};
+use crate::chunks::{PATIENT, apply_the_first, begin, commit, end, go_on, nothing_open};
 use crate::toy::holds::Point;
 use crate::toy::{Db, Entry, Session, row};
 use crate::world::{World, run};
@@ -72,7 +72,7 @@ fn paused(dbs: &[Arc<Db>]) -> Duration {
 #[test]
 fn a_share_bounds_what_is_applied_in_chunks() {
     let options = format!("{PATIENT};dromon.bulk_share=0.05");
-    run(3, &options, LIMIT, |world| {
+    run(3, &options, |world| {
         heard();
         let others = [world.db(1), world.db(3)];
         others.iter().for_each(|db| db.holds.slow(SLOW));
@@ -95,7 +95,7 @@ fn a_share_bounds_what_is_applied_in_chunks() {
 #[test]
 fn a_share_holds_where_who_asks_does_not_apply_them() {
     let options = format!("{PATIENT};dromon.bulk_share=0.05");
-    run(3, &options, LIMIT, |world| {
+    run(3, &options, |world| {
         heard();
         let (asks, other) = who_asks(world);
         let asks_first = [asks.clone()];
@@ -122,7 +122,7 @@ fn a_share_holds_where_who_asks_does_not_apply_them() {
 
 #[test]
 fn several_large_ones_take_turns() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         heard();
         let first = begin(world, many(&world.db(2), 10_000));
         let second = begin(world, many(&world.db(2), 20_000));
@@ -144,7 +144,7 @@ fn several_large_ones_take_turns() {
 /// starved machine he may not be.
 #[test]
 fn a_slow_one_is_not_left_behind() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         heard();
         let (asks, slow) = who_asks(world);
         let waited = (1..=TRIES).any(|n| {

@@ -12,7 +12,6 @@ use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, Disk, End, Session, row};
 use crate::world::{World, addrs, run};
 
-const LIMIT: Duration = Duration::from_secs(120);
 /// Nobody is evicted, but the lease runs out soon enough for a test.
 const PATIENT: &str = "evs.suspect_timeout=PT5S;evs.inactive_timeout=PT6S";
 /// Whoever is silent is evicted.
@@ -39,7 +38,7 @@ fn loaded(world: &World, streaming: bool) -> Load {
 }
 
 pub fn one_is_cut_off(options: &'static str, leader: bool) {
-    run(3, options, LIMIT, move |world| {
+    run(3, options, move |world| {
         // An open streaming transaction of a node that is away keeps its rows
         // until that is evicted.
         let mut load = loaded(world, options == QUICK);
@@ -80,7 +79,7 @@ pub fn one_is_cut_off(options: &'static str, leader: bool) {
 fn what_comes_to_be_sent_only_after_the_way_back_is_not_sent() {
     const OPTIONS: &str =
         "evs.suspect_timeout=PT5S;evs.inactive_timeout=PT6S;dromon.auto_stream_size=0";
-    run(3, OPTIONS, LIMIT, |world| {
+    run(3, OPTIONS, |world| {
         let db = world.db(world.leader(&world.db(1)) % 3 + 1);
         let others: Vec<usize> = (1..=3).filter(|n| *n != db.n).collect();
         let mut t = db.begin();
@@ -125,7 +124,7 @@ fn an_evicted_node_joins_again_by_itself() {
 /// Whose thread fails amid that tries again.
 #[test]
 fn who_fails_to_join_again_by_a_mistake_tries_once_more() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let db = world.db(world.leader(&world.db(1)) % 3 + 1);
         let others: Vec<usize> = (1..=3).filter(|n| *n != db.n).collect();
         world.net.cut(&addrs(&[db.n]), &addrs(&others));
@@ -156,7 +155,7 @@ fn they_stay_primary_whatever_is_set_meanwhile() {
 }
 
 fn elects_a_new_leader(set: &'static str) {
-    run(3, SLOW, LIMIT, move |world| {
+    run(3, SLOW, move |world| {
         let mut load = loaded(world, true);
         for db in world.members() {
             assert_eq!(db.node().set_options(set), Ok(()));
@@ -188,7 +187,7 @@ fn elects_a_new_leader(set: &'static str) {
 /// its server refuses its clients.
 #[test]
 fn who_is_back_is_not_shown_as_synced_before_its_server_serves() {
-    run(3, SLOW, LIMIT, |world| {
+    run(3, SLOW, |world| {
         let db = world.db(world.leader(&world.db(1)) % 3 + 1);
         let others: Vec<usize> = (1..=3).filter(|o| *o != db.n).collect();
         world.synced(&db);
@@ -215,7 +214,7 @@ fn who_is_back_is_not_shown_as_synced_before_its_server_serves() {
 
 #[test]
 fn current_reads_end_when_the_node_is_non_primary() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         for leader in [true, false] {
             let at = world.leader(&world.db(1));
             let n = if leader { at } else { at % 3 + 1 };
@@ -250,7 +249,7 @@ fn current_reads_end_when_the_node_is_non_primary() {
 /// Nor does what its clients have rolled back, and could not tell the others.
 #[test]
 fn current_reads_behind_a_rollback_end_when_the_node_is_non_primary() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let n = world.leader(&world.db(1)) % 3 + 1;
         let others: Vec<usize> = (1..=3).filter(|o| *o != n).collect();
         let db = world.db(n);
@@ -280,7 +279,7 @@ fn current_reads_behind_a_rollback_end_when_the_node_is_non_primary() {
 
 #[test]
 fn nobody_has_a_majority() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let mut load = loaded(world, true);
         for n in 1..=3 {
             world.net.cut(&addrs(&[n]), &addrs(&[1, 2, 3]));
@@ -310,7 +309,7 @@ fn commit_while_cut(world: &World, db: &Arc<Db>, key: u32) -> End {
 
 #[test]
 fn a_commit_under_way_is_unknown_until_the_node_is_back() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         for n in [1, 2] {
             let db = world.db(n);
             let end = commit_while_cut(world, &db, n as u32);
@@ -330,7 +329,7 @@ fn a_commit_under_way_is_unknown_until_the_node_is_back() {
 
 #[test]
 fn a_statement_under_way_is_unknown_and_the_log_says_so() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let db = world.db(1);
         assert!(db.set(row(1), 5).is_committed());
         world.settle();
@@ -352,7 +351,7 @@ fn a_statement_under_way_is_unknown_and_the_log_says_so() {
 /// may try again, and nothing of it is done when they are back.
 #[test]
 fn what_is_refused_without_a_majority_is_not_done_later() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let add = Ddl::Add { table: 0, n: 100 };
         let mut expected = 5;
         assert!(world.db(1).set(row(1), expected).is_committed());
@@ -394,7 +393,7 @@ fn what_is_refused_without_a_majority_is_not_done_later() {
 
 #[test]
 fn a_streaming_transaction_elsewhere_survives() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (away, stays) = (world.db(3), world.db(1));
         let mut streams = stays.begin();
         streams.put(row(1), 1).expect("a free row");
@@ -423,7 +422,7 @@ fn a_streaming_transaction_elsewhere_survives() {
 /// Its node is back, and has not got to the view that rolled it back on the others.
 #[test]
 fn a_streaming_transaction_does_not_end_before_its_node_knows_that_it_is_over() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (away, stays) = (world.db(3), world.db(1));
         let mut lost_one = away.begin();
         lost_one.put(row(2), 1).expect("a free row");
@@ -470,7 +469,7 @@ fn cut_off_amid(world: &World, client: impl FnOnce() -> End + Send + 'static) {
 /// The node is back, and has not applied its own write set whose outcome was unknown.
 #[test]
 fn who_took_a_row_after_an_unknown_outcome_gives_way_to_it() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let away = world.db(3);
         let first = away.clone();
         cut_off_amid(world, move || first.increment(row(1)));
@@ -504,7 +503,7 @@ fn a_stream_of_unknown_outcome(
     last: impl FnOnce(Session) -> End + Send + 'static,
     expected: [i64; 2],
 ) {
-    run(3, options, LIMIT, move |world| {
+    run(3, options, move |world| {
         let away = world.db(3);
         let mut client = away.begin();
         client.put(row(1), 1).expect("a free row");
@@ -569,7 +568,7 @@ fn a_fragment_whose_outcome_was_unknown_leaves_nothing() {
 
 #[test]
 fn a_node_that_is_cut_off_can_leave_and_come_back() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let mut load = loaded(world, false);
         let db = world.db(3);
         world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
@@ -587,7 +586,7 @@ fn a_node_that_is_cut_off_can_leave_and_come_back() {
 #[test]
 fn without_a_primary_component_nobody_joins() {
     let options = "evs.suspect_timeout=PT5S;evs.inactive_timeout=PT6S;pc.wait_prim_timeout=PT1S";
-    run(3, options, LIMIT, |world| {
+    run(3, options, |world| {
         world.db(3).disconnect();
         world.voters(2);
         world.net.cut(&addrs(&[1]), &addrs(&[2]));
@@ -619,7 +618,7 @@ fn founds_anew(world: &World, n: usize) -> Arc<Db> {
 
 #[test]
 fn a_cluster_of_another_history_at_a_members_address_ends_no_wait() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = world.db(1);
         assert!(one.set(row(1), 1).is_committed());
         world.settle();
@@ -649,7 +648,7 @@ fn a_cluster_of_another_history_at_a_members_address_ends_no_wait() {
 
 #[test]
 fn who_waits_with_its_log_does_not_give_it_up_for_another_history() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
         let was = world.net.log_id(&World::addr(3));
@@ -680,7 +679,7 @@ fn who_waits_with_its_log_does_not_give_it_up_for_another_history() {
 
 #[test]
 fn who_joins_another_history_keeps_the_log_of_its_own() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
         for n in [1, 3] {

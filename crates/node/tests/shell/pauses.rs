@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dromon_node::{Node, Outcome, Phase, Position};
 
-use crate::chunks::{LIMIT, PATIENT, begin, commit, end, go_on, large, nothing_open};
+use crate::chunks::{PATIENT, begin, commit, end, go_on, large, nothing_open};
 use crate::membership::begin_join;
 use crate::partition::QUICK;
 use crate::toy::holds::Point;
@@ -31,7 +31,7 @@ fn told(world: &World, db: &Db) -> bool {
 
 /// n2 has begun a large transaction, of which nothing more comes before others apply. It ends while `n` waits.
 fn waits_for_the_end(n: usize) {
-    run(3, PATIENT, LIMIT, move |world| {
+    run(3, PATIENT, move |world| {
         let client = begin(world, large(&world.db(2), 1, 1));
         let db = world.db(n);
         world.until("it is ordered there", || {
@@ -79,7 +79,7 @@ fn does_not_wait_for_ever(world: &World, db: &Arc<Db>, client: JoinHandle<End>) 
 
 #[test]
 fn a_pause_amid_chunks_is_told() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let [first, db, last] = [1, 2, 3].map(|n| world.db(n));
         let before = world.settle().seqno;
         // The others may not be far ahead of it.
@@ -96,7 +96,7 @@ fn a_pause_amid_chunks_is_told() {
 
 #[test]
 fn a_pause_at_the_origin_of_chunks_is_told() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let client = begin(world, large(&world.db(2), 1, 1));
         does_not_wait_for_ever(world, &world.db(2), client);
     });
@@ -105,7 +105,7 @@ fn a_pause_at_the_origin_of_chunks_is_told() {
 /// What it is to be told comes before the copy, behind which alone its hold ends.
 #[test]
 fn who_is_yet_to_be_told_that_it_is_synced_gives_a_copy() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         // Its only applier is busy until it has been chosen.
         let donor = world.joins_with(3, 1);
         assert_eq!(donor.node().desync(), Outcome::Ok);
@@ -138,7 +138,7 @@ fn who_is_yet_to_be_told_that_it_is_synced_gives_a_copy() {
 /// do not.
 #[test]
 fn a_pause_before_the_tables_follow_notes_no_position() {
-    run(3, "pc.wait_prim_timeout=PT10S", LIMIT, |world| {
+    run(3, "pc.wait_prim_timeout=PT10S", |world| {
         let three = world.db(3);
         for n in 0..5 {
             assert!(world.db(1).set(row(n), 1).is_committed());
@@ -178,7 +178,7 @@ fn a_pause_before_the_tables_follow_notes_no_position() {
 /// A joiner that starts beside a founder whose engine takes long asks for its copy at once.
 #[test]
 fn a_founder_is_told_that_it_is_synced_before_it_gives_a_copy() {
-    run(1, PATIENT, LIMIT, |world| {
+    run(1, PATIENT, |world| {
         let before = world.db(1);
         before.disconnect();
         let founder = world.open(1, before.disk(), Position::UNDEFINED);
@@ -204,7 +204,7 @@ fn a_founder_is_told_that_it_is_synced_before_it_gives_a_copy() {
 /// Its position is no one's word once the node runs on.
 #[test]
 fn a_pause_that_ends_while_its_node_joins_again_leaves_no_position() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let db = world.db(world.leader(&world.db(1)) % 3 + 1);
         let others: Vec<usize> = (1..=3).filter(|n| *n != db.n).collect();
         let first = world.db(others[0]);
@@ -230,7 +230,7 @@ fn a_pause_that_ends_while_its_node_joins_again_leaves_no_position() {
 /// Its server, which is no donor by then, may never end the pause of an rsync.
 #[test]
 fn who_was_disconnected_amid_a_copy_stays_so_while_that_pause_stands() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let donor = world.db(2);
         donor.holds.close(Point::DonorPaused);
         let lost = begin_join(world, 3, "n2");

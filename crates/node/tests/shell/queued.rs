@@ -13,7 +13,6 @@ use crate::toy::holds::Point;
 use crate::toy::{Db, row};
 use crate::world::{World, run};
 
-const LIMIT: Duration = Duration::from_secs(90);
 /// Nobody waits for it.
 const LOOSE: &str = "gcs.fc_limit=100000;dromon.stall_patience=PT60S";
 /// More than are written to a file at a time.
@@ -38,7 +37,7 @@ fn few_in_memory(world: &World) {
 
 #[test]
 fn who_waits_for_its_copy_has_what_comes_meanwhile_in_files() {
-    run(2, LOOSE, LIMIT, |world| {
+    run(2, LOOSE, |world| {
         few_in_memory(world);
         world.db(2).holds.close(Point::DonorCopies);
         let joiner = begin_join(world, 3, "n2");
@@ -65,7 +64,7 @@ fn who_waits_for_its_copy_has_what_comes_meanwhile_in_files() {
 
 #[test]
 fn who_is_held_up_applies_all_that_lies_in_files_and_leaves_amid_it() {
-    run(2, LOOSE, LIMIT, |world| {
+    run(2, LOOSE, |world| {
         few_in_memory(world);
         let slow = world.join(3);
         slow.holds.close(Point::ApplyStart);
@@ -106,7 +105,7 @@ fn spool_files(world: &World, n: usize) -> Vec<PathBuf> {
 
 /// What lies in files at n3 cannot be read again, amid it; a client of its own has a place behind all of that.
 fn loses_its_files(leaves: bool) {
-    run(2, LOOSE, LIMIT, move |world| {
+    run(2, LOOSE, move |world| {
         few_in_memory(world);
         let (first, slow) = (world.db(1), world.join(3));
         slow.holds.close(Point::ApplyStart);
@@ -177,7 +176,7 @@ fn who_loses_what_lies_in_files_can_leave() {
 #[test]
 fn who_is_behind_does_not_keep_a_file_for_each_payload() {
     const PAYLOADS: u32 = 24;
-    run(2, LOOSE, LIMIT, |world| {
+    run(2, LOOSE, |world| {
         let (first, slow) = (world.db(1), world.db(2));
         slow.holds.close(Point::ApplyStart);
         for n in 0..PAYLOADS {

@@ -10,12 +10,10 @@ use dromon_writeset::Uuid;
 use crate::toy::{Db, Disk, row};
 use crate::world::{World, run};
 
-const LIMIT: Duration = Duration::from_secs(90);
-
 #[test]
 fn a_node_cut_off_at_start_is_cut_off_both_ways() {
     let options = "gmcast.isolate=1;pc.wait_prim_timeout=PT1S";
-    run(1, options, LIMIT, |world| {
+    run(1, options, |world| {
         let first = world.db(1);
         let second = world.open(2, Disk::empty(), Position::UNDEFINED);
         let why = second.connect(&World::url(), false);
@@ -56,7 +54,7 @@ fn a_node_cut_off_at_start_is_cut_off_both_ways() {
 /// With the peer, too: it would be in the clear where somebody has taken care that it is not.
 #[test]
 fn half_of_encryption_is_none() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let second = world.open(2, Disk::empty(), Position::UNDEFINED);
         let set = |text: &str| {
             second
@@ -78,7 +76,7 @@ fn half_of_encryption_is_none() {
 
 #[test]
 fn an_address_that_names_only_this_node_is_refused_at_once() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let second = world.open(2, Disk::empty(), Position::UNDEFINED);
         for list in ["10.0.0.2:4567", "localhost,10.0.0.2"] {
             let began = Instant::now();
@@ -98,7 +96,7 @@ fn an_address_that_names_only_this_node_is_refused_at_once() {
 /// It has been a member before: its own log knows whom to ask.
 #[test]
 fn a_member_that_names_only_itself_asks_those_in_its_log() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
         world.crash(2);
@@ -113,7 +111,7 @@ fn a_member_that_names_only_itself_asks_those_in_its_log() {
 /// Who forces it first loses what only the others have.
 #[test]
 fn a_founder_after_an_outage_is_told_to_start_all_as_usual() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
         for n in 1..=3 {
@@ -144,7 +142,7 @@ fn a_founder_after_an_outage_is_told_to_start_all_as_usual() {
 #[test]
 fn after_a_crash_of_all_that_kept_their_logs_in_memory_the_engines_are_compared() {
     let options = "dromon.durability=memory;pc.wait_prim_timeout=PT1S";
-    run(3, options, LIMIT, |world| {
+    run(3, options, |world| {
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
         for n in 1..=3 {
@@ -185,7 +183,7 @@ fn comes_back_damaged(world: &World, n: usize) -> Arc<Db> {
 
 #[test]
 fn a_damaged_log_makes_room_for_a_copy_from_a_primary_component() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
         world.crash(3);
@@ -205,7 +203,7 @@ fn a_damaged_log_makes_room_for_a_copy_from_a_primary_component() {
 /// What its log had may be nowhere else: nobody is told to throw it away before the others.
 #[test]
 fn a_founder_with_a_damaged_log_is_told_to_start_the_others_first() {
-    run(3, "pc.wait_prim_timeout=PT2S", LIMIT, |world| {
+    run(3, "pc.wait_prim_timeout=PT2S", |world| {
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
         for n in 1..=3 {
@@ -225,7 +223,7 @@ fn a_founder_with_a_damaged_log_is_told_to_start_the_others_first() {
 /// It alone tells what the data may be.
 #[test]
 fn a_damaged_log_stays_until_the_data_is_marked() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
         world.crash(3);
@@ -251,7 +249,7 @@ fn a_damaged_log_stays_until_the_data_is_marked() {
 /// Whoever is the only one left with an entry must not give it up.
 #[test]
 fn a_damaged_log_is_kept_while_no_others_form_a_primary_component() {
-    run(3, "pc.wait_prim_timeout=PT2S", LIMIT, |world| {
+    run(3, "pc.wait_prim_timeout=PT2S", |world| {
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
         for n in 1..=3 {
@@ -289,7 +287,7 @@ fn a_damaged_log_is_kept_while_no_others_form_a_primary_component() {
 
 #[test]
 fn a_secret_that_cannot_be_used_changes_nothing_from_there_on() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let db = world.db(1);
         let node = db.node();
         let before = node.options_text();
@@ -313,7 +311,7 @@ fn a_secret_that_cannot_be_used_changes_nothing_from_there_on() {
 
 #[test]
 fn an_order_to_evict_nobody_is_refused() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let (one, two) = (world.db(1), world.db(2));
         let uuids = [&one, &two].map(|db| db.stat("gcomm_uuid"));
         let mistyped = format!("evs.evict={}", Uuid([7; 16]));
@@ -359,7 +357,7 @@ const STRANGE: &str = "10.0.0.9:4567";
 
 #[test]
 fn one_address_that_refuses_does_not_end_the_search_of_the_others() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
         world.net.speak_strangely(STRANGE, AskError::OtherVersion);
@@ -408,7 +406,7 @@ fn one_address_that_refuses_does_not_end_the_search_of_the_others() {
 #[test]
 fn an_evicted_node_comes_back_past_an_address_that_refuses() {
     let options = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
-    run(3, options, LIMIT, |world| {
+    run(3, options, |world| {
         world.crash(3);
         let db = world.open_again(3);
         db.connect(STRANGE_FIRST, false).expect("two are there");
@@ -430,7 +428,7 @@ fn an_evicted_node_comes_back_past_an_address_that_refuses() {
 /// The one that gave the state is something else when the join is asked for.
 #[test]
 fn an_address_that_refuses_does_not_end_a_join() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let leader = World::addr(world.leader(&world.db(1)));
         let found = "connection established to";
         world.report.hold(found);

@@ -8,8 +8,6 @@ use dromon_order::logstore::LogStore;
 use crate::toy::{Disk, row};
 use crate::world::{World, addrs, run};
 
-const LIMIT: Duration = Duration::from_secs(120);
-
 /// Node 2 comes and goes: two views, and a checkpoint at each.
 fn views(world: &World) {
     world.join(2).disconnect();
@@ -20,7 +18,7 @@ fn views(world: &World) {
 /// A node elsewhere that comes and goes all night.
 #[test]
 fn views_alone_leave_few_checkpoints() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let one = world.db(1);
         for n in 0..12 {
             assert!(one.set(row(n), 1).is_committed());
@@ -40,7 +38,7 @@ fn views_alone_leave_few_checkpoints() {
 /// A node that is started again and again, and writes less in between than has to stay.
 #[test]
 fn the_log_that_a_start_finds_counts_towards_what_has_to_stay() {
-    run(1, "gcache.size=8K", LIMIT, |world| {
+    run(1, "gcache.size=8K", |world| {
         let one = world.db(1);
         for n in 0..20 {
             assert!(one.set(row(n), 1).is_committed());
@@ -65,7 +63,7 @@ fn the_log_that_a_start_finds_counts_towards_what_has_to_stay() {
 
 #[test]
 fn the_log_is_shortened_only_behind_what_was_synced() {
-    run(1, "gcache.size=0", LIMIT, |world| {
+    run(1, "gcache.size=0", |world| {
         let (one, addr) = (world.db(1), World::addr(1));
         for n in 0..20 {
             assert!(one.set(row(n), 1).is_committed());
@@ -140,7 +138,7 @@ fn the_log_is_shortened_only_behind_what_was_synced() {
 #[test]
 fn a_joiner_without_a_donor_does_not_hold_the_log_of_all() {
     let options = "gcache.size=0;dromon.log_max=0";
-    run(1, options, LIMIT, |world| {
+    run(1, options, |world| {
         let one = world.db(1);
         let waits = world.open(3, Disk::empty(), Position::UNDEFINED);
         waits
@@ -225,7 +223,7 @@ fn donations(world: &World) -> usize {
 
 #[test]
 fn a_member_that_is_paused_holds_the_log_of_all_up_to_a_limit() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         others_write_on(world);
         let stands = world.db(3);
         stands.node().resume();
@@ -251,7 +249,7 @@ fn a_member_that_is_paused_holds_the_log_of_all_up_to_a_limit() {
 
 #[test]
 fn killed_meanwhile_it_goes_on_with_its_own_log() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let at = others_write_on(world);
         let given = donations(world);
         world.crash(3);
@@ -268,7 +266,7 @@ fn killed_meanwhile_it_goes_on_with_its_own_log() {
 
 #[test]
 fn removed_meanwhile_it_takes_a_copy() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         others_write_on(world);
         let given = donations(world);
         world.crash(3);
@@ -288,7 +286,7 @@ fn removed_meanwhile_it_takes_a_copy() {
 /// Nothing but its restart helps it, and that may take days.
 #[test]
 fn who_was_away_for_too_long_says_so_once() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let (one, away) = (world.db(1), world.db(3));
         assert!(one.set(row(0), 1).is_committed());
         world.settle();
@@ -326,7 +324,7 @@ fn who_was_away_for_too_long_says_so_once() {
 #[test]
 fn who_leaves_to_join_again_and_hears_of_it_comes_back() {
     let options = "evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
-    run(4, options, LIMIT, |world| {
+    run(4, options, |world| {
         let (one, three) = (world.db(1), world.db(3));
         assert!(one.set(row(1), 1).is_committed());
         let before = led_by_a_late_one(world);
@@ -374,7 +372,7 @@ fn led_by_a_late_one(world: &World) -> usize {
 #[test]
 fn a_leader_whose_log_begins_too_late_costs_nobody_its_data() {
     let options = "evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
-    run(4, options, LIMIT, |world| {
+    run(4, options, |world| {
         let (one, three) = (world.db(1), world.db(3));
         assert!(one.set(row(1), 1).is_committed());
         let before = led_by_a_late_one(world);
@@ -403,7 +401,7 @@ fn a_leader_whose_log_begins_too_late_costs_nobody_its_data() {
 /// The same for one that its operator had leave, and tells to come back.
 #[test]
 fn who_is_told_to_connect_to_such_a_leader_keeps_what_it_has() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let (one, two, three) = (world.db(1), world.db(2), world.db(3));
         assert!(one.set(row(1), 1).is_committed());
         world.settle();

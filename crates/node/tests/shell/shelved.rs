@@ -22,7 +22,6 @@ use crate::toy::holds::Point;
 use crate::toy::{Copying, Db, Ddl, Disk, End, Entry, Key, Session, row};
 use crate::world::{World, addrs, run};
 
-const LIMIT: Duration = Duration::from_secs(90);
 /// Nobody is evicted and no lease is lost within these tests.
 const PATIENT: &str = "evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
 /// Who dies is soon evicted.
@@ -136,7 +135,7 @@ fn stage(trx: &Trx) -> String {
 
 #[test]
 fn what_waits_for_an_idle_stream_goes_on_and_the_stream_commits_later() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (a, b, c, mut t) = shelve(world);
         fragments(&mut t, 10, 2);
         world.settle();
@@ -161,7 +160,7 @@ fn what_waits_for_an_idle_stream_goes_on_and_the_stream_commits_later() {
 
 #[test]
 fn its_end_may_be_ordered_before_anybody_notices() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (a, b, c, mut t) = three(world);
         c.holds.close(Point::ApplyStart);
         assert!(b.set(row(BESIDE), 5).is_committed());
@@ -179,7 +178,7 @@ fn its_end_may_be_ordered_before_anybody_notices() {
 
 #[test]
 fn its_rollback_may_be_ordered_before_anybody_notices() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, b, c, mut t) = three(world);
         c.holds.close(Point::ApplyStart);
         assert!(b.set(row(BESIDE), 5).is_committed());
@@ -195,7 +194,7 @@ fn its_rollback_may_be_ordered_before_anybody_notices() {
 
 #[test]
 fn its_client_rolls_it_back_later() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, b, c, mut t) = shelve(world);
         fragments(&mut t, 10, 1);
         let (client, _) = held_back(world, &c, 60, 7);
@@ -212,7 +211,7 @@ fn its_client_rolls_it_back_later() {
 
 #[test]
 fn what_waits_for_two_streams_shelves_both_and_no_others() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (a, b, c, mut t) = three(world);
         let mut more = b.begin();
         fragments(&mut more, 20, 2);
@@ -239,7 +238,7 @@ fn what_waits_for_two_streams_shelves_both_and_no_others() {
 
 #[test]
 fn a_large_one_is_put_together_again() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, b, c, mut t) = three(world);
         let mut large = |n, mib: usize| {
             t.put(row(n), 1).expect("a free row");
@@ -263,7 +262,7 @@ fn a_large_one_is_put_together_again() {
 /// fragment.
 #[test]
 fn the_end_of_a_stream_may_have_to_wait_for_another() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, b, c, t) = three(world);
         let mut more = b.begin();
         fragments(&mut more, 20, 1);
@@ -282,7 +281,7 @@ fn the_end_of_a_stream_may_have_to_wait_for_another() {
 
 #[test]
 fn the_whole_may_have_to_wait_for_another_stream() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, b, c, t) = shelve(world);
         let mut more = b.begin();
         fragments(&mut more, 20, 1);
@@ -300,7 +299,7 @@ fn the_whole_may_have_to_wait_for_another_stream() {
 /// It gave its own locks back, and others have what it needs next.
 #[test]
 fn a_client_of_its_own_that_runs_again_may_have_to_wait_for_a_stream() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (a, c) = (world.db(1), world.db(3));
         c.neighbour(row(1), row(BESIDE));
         c.neighbour(row(BESIDE), row(1));
@@ -329,7 +328,7 @@ fn a_client_of_its_own_that_runs_again_may_have_to_wait_for_a_stream() {
 
 #[test]
 fn clients_of_its_own_wait_for_the_tables_of_the_stream() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, b, c, t) = shelve(world);
         let (client, trx) = held_back(world, &c, 60, 7);
         // Its row is free there, and nowhere else.
@@ -354,7 +353,7 @@ fn clients_of_its_own_wait_for_the_tables_of_the_stream() {
 
 #[test]
 fn streams_of_its_own_on_these_tables_fail() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, b, c, t) = three(world);
         let mut open = [row(80), row(81), ELSEWHERE].map(|key| {
             let mut own = c.begin();
@@ -388,7 +387,7 @@ fn streams_of_its_own_on_these_tables_fail() {
 
 #[test]
 fn the_whole_comes_when_the_server_is_through_with_the_rollback() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, _, c, mut t) = half_shelved(world);
         fragments(&mut t, 10, 1);
         assert!(t.commit().is_committed());
@@ -401,7 +400,7 @@ fn the_whole_comes_when_the_server_is_through_with_the_rollback() {
 
 #[test]
 fn its_own_rollback_comes_when_the_server_is_through_with_the_other() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, b, c, t) = half_shelved(world);
         t.rollback();
         world.until("n2 has it", || b.streaming() == 0);
@@ -416,7 +415,7 @@ fn its_own_rollback_comes_when_the_server_is_through_with_the_other() {
 
 #[test]
 fn a_statement_comes_when_the_server_is_through_with_the_rollback() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, b, c, t) = half_shelved(world);
         assert!(b.ddl(&CREATE).is_committed());
         assert!(!world.soon(|| c.read(ELSEWHERE) == 1), "too early");
@@ -429,7 +428,7 @@ fn a_statement_comes_when_the_server_is_through_with_the_rollback() {
 
 #[test]
 fn the_view_without_its_origin_comes_when_the_server_is_through() {
-    run(3, HASTY, LIMIT, |world| {
+    run(3, HASTY, |world| {
         let (_, b, c, t) = half_shelved(world);
         world.crash(1);
         drop(t);
@@ -444,7 +443,7 @@ fn the_view_without_its_origin_comes_when_the_server_is_through() {
 
 #[test]
 fn the_last_view_comes_when_the_server_is_through() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, _, c, t) = half_shelved(world);
         let leaves = {
             let c = c.clone();
@@ -483,7 +482,7 @@ fn start(world: &World, crash: bool) -> Arc<Db> {
 
 #[test]
 fn it_is_over_when_its_origin_is_gone() {
-    run(3, HASTY, LIMIT, |world| {
+    run(3, HASTY, |world| {
         let (_, b, c, t) = shelve(world);
         let (client, _) = held_back(world, &c, 60, 7);
         world.crash(1);
@@ -509,7 +508,7 @@ fn it_is_over_when_its_origin_is_gone() {
 }
 
 fn statement_on_its_table(by: usize) {
-    run(3, PATIENT, LIMIT, move |world| {
+    run(3, PATIENT, move |world| {
         let (_, _, c, t) = shelve(world);
         let (client, _) = held_back(world, &c, 60, 7);
         let ddl = Ddl::Truncate { table: 0 };
@@ -538,7 +537,7 @@ fn a_statement_of_the_node_itself_ends_it() {
 
 #[test]
 fn a_statement_behind_what_waits_runs_in_its_turn() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, b, c, t) = three(world);
         waits(world, &b, &c);
         assert!(b.ddl(&CREATE).is_committed());
@@ -554,7 +553,7 @@ fn a_statement_behind_what_waits_runs_in_its_turn() {
 /// A pause waits for what waits for the stream.
 #[test]
 fn a_pause_gets_what_it_needs() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, b, c, t) = three(world);
         waits(world, &b, &c);
         let at = b.position().seqno;
@@ -583,7 +582,7 @@ fn put_unique(t: &mut Session, key: Key, value: i64) {
 
 #[test]
 fn with_one_applier_it_is_shelved_before_anybody_waits() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (a, b, c) = one_applier(world);
         let mut t = a.begin();
         fragments(&mut t, 1, 2);
@@ -604,7 +603,7 @@ fn with_one_applier_it_is_shelved_before_anybody_waits() {
 
 #[test]
 fn with_one_applier_nothing_is_shelved_without_need() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (a, b, c) = one_applier(world);
         let mut t = a.begin();
         fragments(&mut t, 1, 1);
@@ -624,7 +623,7 @@ fn with_one_applier_nothing_is_shelved_without_need() {
 /// What comes whole brings its unique keys from all its fragments.
 #[test]
 fn with_one_applier_the_whole_has_others_shelved() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (a, b, c) = one_applier(world);
         let unique = |db: &Arc<Db>, n| {
             let mut t = db.begin();
@@ -650,7 +649,7 @@ fn with_one_applier_the_whole_has_others_shelved() {
 /// It is no applier that waits.
 #[test]
 fn with_one_applier_a_client_that_runs_again_does_not_wait_for_ever() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (a, _, c) = one_applier(world);
         c.neighbour(row(1), row(BESIDE));
         c.neighbour(row(BESIDE), row(1));
@@ -678,7 +677,7 @@ fn with_one_applier_a_client_that_runs_again_does_not_wait_for_ever() {
 /// The same, and the only applier has come to a view, which waits for that client.
 #[test]
 fn with_one_applier_at_a_view_a_client_that_runs_again_does_not_wait_for_ever() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (a, b, c) = one_applier(world);
         c.neighbour(row(1), row(BESIDE));
         c.neighbour(row(BESIDE), row(1));
@@ -711,7 +710,7 @@ fn with_one_applier_at_a_view_a_client_that_runs_again_does_not_wait_for_ever() 
 fn with_one_applier_chunks_have_streams_shelved() {
     const OPTIONS: &str =
         "dromon.auto_stream_size=1K;evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
-    run(2, OPTIONS, LIMIT, |world| {
+    run(2, OPTIONS, |world| {
         let (a, b, c) = one_applier(world);
         let mut t = a.begin();
         fragments(&mut t, 1, 1);
@@ -734,7 +733,7 @@ fn with_one_applier_chunks_have_streams_shelved() {
 fn the_end_of_a_stream_waits_for_a_large_one_that_has_its_table() {
     const OPTIONS: &str =
         "dromon.auto_stream_size=1K;evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
-    run(3, OPTIONS, LIMIT, |world| {
+    run(3, OPTIONS, |world| {
         let (a, b, c, t) = shelve(world);
         c.neighbour(row(1), row(150));
         let mut w = large(&b, 100, 1);
@@ -761,7 +760,7 @@ fn the_end_of_a_stream_waits_for_a_large_one_that_has_its_table() {
 /// it: the first one is needed, though the server wants one back.
 #[test]
 fn the_thread_that_the_server_wants_back_may_be_the_last_idle_one() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let c = world.joins_with(3, 3);
         world.voters(3);
         world.until("all three threads are lent", || c.threads() == 4);

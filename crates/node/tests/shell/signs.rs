@@ -10,11 +10,9 @@ use crate::net::lock;
 use crate::toy::row;
 use crate::world::{World, run};
 
-const LIMIT: Duration = Duration::from_secs(90);
-
 #[test]
 fn the_view_file_is_there_while_a_node_runs_and_after_a_crash() {
-    run(3, "gmcast.segment=2", LIMIT, |world| {
+    run(3, "gmcast.segment=2", |world| {
         world.db(3).disconnect();
         assert_eq!(world.view_file(3), None, "gone after an orderly leave");
         let size = |n| {
@@ -37,7 +35,7 @@ fn the_view_file_is_there_while_a_node_runs_and_after_a_crash() {
 
 #[test]
 fn the_deciding_state_has_the_same_digest_everywhere() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         for n in 1..=30 {
             assert!(world.db(1 + n % 3).set(row(n as u32), 1).is_committed());
         }
@@ -66,7 +64,7 @@ fn the_documentation_lists_every_status_variable() {
         .filter(|line| line.starts_with("| `"))
         .map(|line| line.split(" | ").collect())
         .collect();
-    run(1, "", LIMIT, move |world| {
+    run(1, "", move |world| {
         let shown = world.db(1).node().status();
         assert!(shown.len() > 80, "all of them");
         for var in &shown {
@@ -106,7 +104,7 @@ fn restart_third(world: &World, options: &'static str) {
 
 #[test]
 fn a_member_that_keeps_its_log_otherwise_is_named() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         restart_third(world, "dromon.durability=memory");
         let shown = |n| world.db(n).stat("dromon_durability_differs");
         let all = || [1, 2, 3].map(shown);
@@ -127,7 +125,7 @@ fn a_member_that_keeps_its_log_otherwise_is_named() {
 
 #[test]
 fn a_silent_member_is_shown_as_delayed() {
-    run(3, "evs.delay_margin=PT0.5S", LIMIT, |world| {
+    run(3, "evs.delay_margin=PT0.5S", |world| {
         let (first, third) = (world.db(1), world.db(3));
         let uuid = third.stat("gcomm_uuid");
         // Who has never reported is not late yet.

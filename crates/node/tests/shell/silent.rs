@@ -9,7 +9,6 @@ use dromon_node::Phase;
 use crate::toy::{Db, row};
 use crate::world::{World, addrs, run};
 
-const LIMIT: Duration = Duration::from_secs(120);
 const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
 
 /// These lose their power.
@@ -31,7 +30,7 @@ fn seeks(world: &World, n: usize) {
 
 #[test]
 fn who_has_more_and_asks_the_dead_still_says_so() {
-    run(4, QUICK, LIMIT, |world| {
+    run(4, QUICK, |world| {
         let (one, two) = (world.db(1), world.db(2));
         world.net.cut(&addrs(&[1]), &addrs(&[2, 3, 4]));
         world.until("the others drop it", || two.size() == 3);
@@ -52,7 +51,7 @@ fn who_has_more_and_asks_the_dead_still_says_so() {
 
 #[test]
 fn who_asks_the_dead_serves_as_soon_as_the_majority_is_back() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = world.db(1);
         lose(world, &[2, 3]);
         seeks(world, 1);
@@ -74,7 +73,7 @@ fn who_asks_the_dead_serves_as_soon_as_the_majority_is_back() {
 /// All are asked at the same time, and once.
 #[test]
 fn the_dead_are_asked_side_by_side_and_once() {
-    run(4, QUICK, LIMIT, |world| {
+    run(4, QUICK, |world| {
         lose(world, &[2, 3, 4]);
         seeks(world, 1);
         let asked = || world.net.questions(&World::addr(1));
@@ -108,7 +107,7 @@ fn told(db: &Arc<Db>) -> std::thread::JoinHandle<Result<(), String>> {
 
 #[test]
 fn of_two_told_at_once_one_goes_on_alone() {
-    run(4, QUICK, LIMIT, |world| {
+    run(4, QUICK, |world| {
         let left = halves(world);
         let both = left.each_ref().map(told);
         let [first, second] = both.map(|t| t.join().expect("no panic"));
@@ -129,7 +128,7 @@ fn of_two_told_at_once_one_goes_on_alone() {
 
 #[test]
 fn who_hears_that_another_is_about_to_go_on_alone_does_not() {
-    run(4, QUICK, LIMIT, |world| {
+    run(4, QUICK, |world| {
         let [first, second] = halves(world);
         let net = &world.net;
         net.hold_questions(&first.addr);

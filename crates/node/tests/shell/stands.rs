@@ -1,7 +1,5 @@
 //! What whoever started the process hears of how the node stands.
 
-use std::time::Duration;
-
 use dromon_node::{Outcome, Phase};
 
 use crate::partition::QUICK;
@@ -10,7 +8,6 @@ use crate::toy::{Db, row};
 use crate::votes::left_inconsistent;
 use crate::world::{World, addrs, run};
 
-const LIMIT: Duration = Duration::from_secs(60);
 /// Nobody is evicted, but the lease runs out soon enough for a test.
 const PATIENT: &str = "evs.suspect_timeout=PT5S;evs.inactive_timeout=PT6S";
 
@@ -37,7 +34,7 @@ pub fn hears(world: &World, n: usize, last: &str) {
 
 #[test]
 fn one_that_is_outvoted_is_not_shown_as_synced() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let odd = world.db(3);
         hears(world, 3, "stands: Synced");
         odd.fail_at(row(2), "Duplicate entry, Error_code: 1062;\0");
@@ -54,7 +51,7 @@ fn one_that_is_outvoted_is_not_shown_as_synced() {
 /// It has something to finish first, and its server has the view of three.
 #[test]
 fn nor_is_one_that_leaves() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let (one, three) = (world.db(1), world.db(3));
         three.holds.close(Point::ApplyStart);
         assert!(one.set(row(2), 1).is_committed());
@@ -81,7 +78,7 @@ fn nor_is_one_that_leaves() {
 /// Nothing would come after: it would be shown as one that catches up for good.
 #[test]
 fn the_start_of_one_that_turns_inconsistent_is_over() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         world.settle();
         world.crash(3);
         assert!(world.db(1).set(row(2), 1).is_committed());
@@ -97,7 +94,7 @@ fn the_start_of_one_that_turns_inconsistent_is_over() {
 }
 
 fn without_the_others(options: &'static str) {
-    run(3, options, LIMIT, move |world| {
+    run(3, options, move |world| {
         let (others, alone) = (addrs(&[1, 2]), addrs(&[3]));
         let three = world.db(3);
         hears(world, 3, "stands: Synced");
@@ -130,7 +127,7 @@ fn nor_is_one_that_they_went_on_without() {
 
 #[test]
 fn a_desynced_one_is_shown_as_such() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let two = world.db(2);
         hears(world, 2, "stands: Synced");
         assert_eq!(two.node().desync(), Outcome::Ok);

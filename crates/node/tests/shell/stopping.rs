@@ -10,13 +10,11 @@ use std::time::Duration;
 use dromon_node::Phase;
 use dromon_writeset::Seqno;
 
-use crate::chunks::{OPTIONS, commit, end};
+use crate::chunks::{PATIENT, commit, end};
 use crate::left::wide;
 use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, End, State, row};
 use crate::world::{World, run};
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// Nodes wait for a moment only.
 fn with_little_time(world: &World) {
@@ -48,7 +46,7 @@ fn has_all(db: &Db, first: Seqno) {
 
 #[test]
 fn what_depends_on_what_is_still_at_work_is_not_passed_over() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         with_little_time(world);
         let (one, slow) = (world.db(1), world.join(3));
         world.voters(3);
@@ -79,7 +77,7 @@ fn what_depends_on_what_is_still_at_work_is_not_passed_over() {
 
 #[test]
 fn what_lies_in_the_log_alone_is_not_passed_over() {
-    run(2, OPTIONS, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         with_little_time(world);
         let one = world.db(1);
         let slow = world.joins_with(3, 1);
@@ -113,7 +111,7 @@ fn what_lies_in_the_log_alone_is_not_passed_over() {
 /// Its server would send it again by itself if it were told that the connection was lost.
 #[test]
 fn a_statement_that_has_its_place_and_is_not_run_here_is_not_sent_again() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         with_little_time(world);
         let (one, slow) = (world.db(1), world.join(3));
         world.voters(3);
@@ -144,7 +142,7 @@ fn a_statement_that_has_its_place_and_is_not_run_here_is_not_sent_again() {
 /// All are told to stop at once, and none of them can finish in time what it applies.
 #[test]
 fn of_all_that_are_told_to_stop_while_they_are_at_work_one_may_found() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         with_little_time(world);
         let (one, all) = (world.db(1), [2, 3].map(|n| world.join(n)));
         world.voters(3);

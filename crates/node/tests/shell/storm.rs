@@ -13,7 +13,6 @@ use crate::shelved::COUNTER;
 use crate::toy::{Db, Ddl};
 use crate::world::{World, run};
 
-const LIMIT: Duration = Duration::from_secs(150);
 /// So many transactions commit at least amid what is done to them.
 const LEAST_DONE: u64 = 50;
 
@@ -122,7 +121,7 @@ fn amid_administrators(
 #[test]
 fn clients_and_administrators() {
     let seed = seed();
-    run(3, "gcs.fc_limit=8", LIMIT, move |world| {
+    run(3, "gcs.fc_limit=8", move |world| {
         world
             .report
             .binary_log
@@ -135,7 +134,7 @@ fn clients_and_administrators() {
 #[test]
 fn streams_that_stand_in_the_way_among_clients_and_administrators() {
     let seed = seed();
-    run(3, "gcs.fc_limit=8", LIMIT, move |world| {
+    run(3, "gcs.fc_limit=8", move |world| {
         // One of two is left for what must not wait.
         world.db(2).fewer_appliers(2);
         let load = Load::new(true).with_neighbours();
@@ -147,7 +146,7 @@ fn streams_that_stand_in_the_way_among_clients_and_administrators() {
 fn large_fragments_among_clients_and_administrators() {
     let seed = seed();
     let options = "gcs.fc_limit=8";
-    run(3, options, LIMIT, move |world| {
+    run(3, options, move |world| {
         let load = Load::new(true).with_large_fragments();
         amid_administrators(world, load, seed, (Duration::from_secs(5), 20), held_back);
     });
@@ -157,7 +156,7 @@ fn large_fragments_among_clients_and_administrators() {
 fn large_ones_among_clients_and_administrators() {
     let seed = seed();
     let options = "gcs.fc_limit=8;dromon.auto_stream_size=1K";
-    run(3, options, LIMIT, move |world| {
+    run(3, options, move |world| {
         let load = Load::new(true).with_large();
         amid_administrators(world, load, seed, (Duration::from_secs(8), 50), in_chunks);
     });
@@ -184,7 +183,7 @@ fn members_come_and_go_amid_large_ones() {
 
 fn come_and_go(options: &str, mut load: Load, shown: Shown) {
     let seed = seed();
-    run(3, options, LIMIT, move |world| {
+    run(3, options, move |world| {
         let mut rng = Rng::new(seed);
         for db in world.members() {
             db.holds.jitter(seed + db.n as u64);
@@ -234,7 +233,7 @@ fn the_network_comes_and_goes_amid_large_fragments() {
 
 fn network_comes_and_goes(options: &str, mut load: Load, shown: Shown) {
     let seed = seed();
-    run(3, options, LIMIT, move |world| {
+    run(3, options, move |world| {
         let mut rng = Rng::new(seed);
         for db in world.members() {
             db.holds.jitter(seed + db.n as u64);

@@ -9,7 +9,6 @@ use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, End, Key, Session, row};
 use crate::world::{World, run};
 
-const LIMIT: Duration = Duration::from_secs(60);
 const PATIENT: &str = "evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
 
 /// A streaming transaction with `n` fragments, each of one row.
@@ -24,7 +23,7 @@ fn stream(db: &Arc<Db>, from: u32, n: u32) -> Session {
 
 #[test]
 fn one_node_commits_and_rolls_back_fragments() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let db = world.db(1);
         let t = stream(&db, 1, 3);
         assert_eq!((db.streaming(), db.read(row(1))), (1, 0));
@@ -43,7 +42,7 @@ fn one_node_commits_and_rolls_back_fragments() {
 
 #[test]
 fn fragments_reach_the_others() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let dbs = world.members();
         let committed = stream(&dbs[0], 1, 3);
         let rolled_back = stream(&dbs[1], 10, 3);
@@ -72,7 +71,7 @@ fn fragments_reach_the_others() {
 
 #[test]
 fn an_idle_streaming_transaction_gives_way() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (winner, db) = (world.db(1), world.db(2));
         let mut t = stream(&db, 1, 2);
         t.lock(row(7)).expect("a free row");
@@ -89,7 +88,7 @@ fn an_idle_streaming_transaction_gives_way() {
 
 #[test]
 fn a_fragment_that_waits_for_its_turn_gives_way() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (winner, db) = (world.db(1), world.db(2));
         let mut t = stream(&db, 1, 1);
         db.holds.close(Point::ApplyStart);
@@ -120,7 +119,7 @@ fn a_fragment_that_waits_for_its_turn_gives_way() {
 /// server does not go in with it.
 #[test]
 fn a_failed_fragment_is_passed_though_its_server_never_releases_it() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (winner, db) = (world.db(1), world.db(2));
         let goes_on = |row_of_both: u32| {
             world.until("it is rolled back everywhere", || {
@@ -182,7 +181,7 @@ fn a_failed_fragment_is_passed_though_its_server_never_releases_it() {
 
 #[test]
 fn a_fragment_inside_commit_order_gives_way_afterwards() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (winner, db) = (world.db(1), world.db(2));
         db.holds.close(Point::ClientInCommit);
         let mut t = db.begin();
@@ -207,7 +206,7 @@ fn a_fragment_inside_commit_order_gives_way_afterwards() {
 
 #[test]
 fn a_fragment_under_way_gives_way() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (winner, db) = (world.db(1), world.db(2));
         let mut t = stream(&db, 1, 1);
         t.put(row(2), 1).expect("a free row");
@@ -228,7 +227,7 @@ fn a_fragment_under_way_gives_way() {
 /// Of two that touch nothing of each other, as far as anybody can tell.
 #[test]
 fn the_end_does_not_pass_a_statement_it_has_not_seen() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (other, db) = (world.db(1), world.db(2));
         let mut t = stream(&db, 1, 1);
         let looked_at = Key { table: 1, row: 1 };
@@ -261,7 +260,7 @@ fn the_end_does_not_pass_a_statement_it_has_not_seen() {
 
 #[test]
 fn the_last_write_set_is_replayed() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (winner, db) = (world.db(1), world.db(2));
         let mut t = stream(&db, 1, 2);
         db.holds.close(Point::ApplyStart);
@@ -288,7 +287,7 @@ fn the_last_write_set_is_replayed() {
 
 #[test]
 fn a_statement_in_isolation_ends_them_everywhere() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let dbs = world.members();
         let open: Vec<_> = dbs
             .iter()
@@ -315,7 +314,7 @@ fn a_statement_in_isolation_ends_them_everywhere() {
 #[test]
 fn a_statement_ends_one_that_only_looked_at_its_table() {
     let looked_at = Key { table: 1, row: 1 };
-    run(3, PATIENT, LIMIT, move |world| {
+    run(3, PATIENT, move |world| {
         let dbs = world.members();
         let mut t = stream(&dbs[0], 1, 1);
         t.lock(looked_at).expect("a free row");
@@ -346,7 +345,7 @@ fn a_statement_ends_one_that_only_looked_at_its_table() {
 
 #[test]
 fn a_stream_that_its_server_forgets_is_rolled_back() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (other, db) = (world.db(1), world.db(2));
         let t = stream(&db, 1, 1);
         world.settle();
@@ -360,7 +359,7 @@ fn a_stream_that_its_server_forgets_is_rolled_back() {
 
 #[test]
 fn nothing_overtakes_a_fragment_that_failed() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (first, slow, origin) = (world.db(1), world.db(2), world.db(3));
         let (a, b) = (row(1), row(2));
         let mut t = origin.begin();
@@ -402,7 +401,7 @@ fn nothing_overtakes_a_fragment_that_failed() {
 
 #[test]
 fn a_fragment_is_not_applied_ahead_of_what_lies_before_it() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (one, two) = (world.db(1), world.db(2));
         two.holds.close(Point::ApplyLocked);
         assert!(one.set(row(1), 5).is_committed());
@@ -438,7 +437,7 @@ fn of_one_number(world: &World, a: &Arc<Db>, b: &Arc<Db>) -> (Session, Session) 
 
 #[test]
 fn the_number_of_a_remote_one_may_hit_a_local_one() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let (a, b) = (world.db(1), world.db(2));
         let (remote, local) = of_one_number(world, &a, &b);
         assert!(a.ddl(&Ddl::Truncate { table: 0 }).is_committed());
@@ -453,7 +452,7 @@ fn the_number_of_a_remote_one_may_hit_a_local_one() {
 
 #[test]
 fn the_number_of_a_remote_one_may_hit_a_local_streaming_one() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let (a, b) = (world.db(1), world.db(2));
         let (remote, mut local) = of_one_number(world, &a, &b);
         local.fragment().expect("nobody is in its way");

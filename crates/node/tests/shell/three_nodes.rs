@@ -11,8 +11,6 @@ use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, End, Key, row};
 use crate::world::{World, run};
 
-const LIMIT: Duration = Duration::from_secs(90);
-
 /// Lets `clients` threads on every node do `work` a number of times.
 fn everywhere(world: &World, clients: u64, work: impl Fn(&Arc<Db>, &mut Rng) + Sync) {
     std::thread::scope(|scope| {
@@ -27,7 +25,7 @@ fn everywhere(world: &World, clients: u64, work: impl Fn(&Arc<Db>, &mut Rng) + S
 
 #[test]
 fn concurrent_increments_lose_nothing() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         const ROWS: u32 = 3;
         let acknowledged: [AtomicI64; ROWS as usize] = Default::default();
         let refused = AtomicU64::new(0);
@@ -65,7 +63,7 @@ fn concurrent_increments_lose_nothing() {
 
 #[test]
 fn transfers_keep_the_sum() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         const ACCOUNTS: u64 = 12;
         let first = world.db(1);
         for n in 0..ACCOUNTS as u32 {
@@ -108,7 +106,7 @@ fn transfers_keep_the_sum() {
 
 #[test]
 fn statements_in_isolation_stop_everybody() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let added = AtomicI64::new(0);
         for n in 0..4 {
             assert!(world.db(1).set(row(n), 0).is_committed());
@@ -137,7 +135,7 @@ fn statements_in_isolation_stop_everybody() {
 
 #[test]
 fn a_statement_in_isolation_aborts_open_transactions_everywhere() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let dbs = world.members();
         let mut open = Vec::new();
         for db in &dbs {
@@ -168,7 +166,7 @@ fn a_statement_in_isolation_aborts_open_transactions_everywhere() {
 /// The server maps tables that no key of its write set names: with a trigger that did nothing.
 #[test]
 fn rows_do_not_begin_ahead_of_a_statement_on_another_table() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let (one, two) = (world.db(1), world.db(2));
         two.holds.close(Point::DdlRan);
         assert!(one.ddl(&Ddl::Add { table: 0, n: 1 }).is_committed());
@@ -188,7 +186,7 @@ fn rows_do_not_begin_ahead_of_a_statement_on_another_table() {
 
 #[test]
 fn large_write_sets_travel_in_pieces() {
-    run(3, "dromon.piece_size=4096", LIMIT, |world| {
+    run(3, "dromon.piece_size=4096", |world| {
         everywhere(world, 2, |db, rng| {
             for _ in 0..3 {
                 let mut t = db.begin();
@@ -215,7 +213,7 @@ fn large_write_sets_travel_in_pieces() {
 
 #[test]
 fn what_a_spool_file_has_spoilt_is_read_from_the_log() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let (db, other) = (world.db(1), world.db(2));
         world.net.spoil_next_spool(&other.addr);
         let mut t = db.begin();
@@ -233,7 +231,7 @@ fn what_a_spool_file_has_spoilt_is_read_from_the_log() {
 #[test]
 fn what_a_spool_file_has_spoilt_at_its_origin_is_not_sent() {
     for options in ["", "dromon.piece_size=16M"] {
-        run(3, options, LIMIT, |world| {
+        run(3, options, |world| {
             let db = world.db(1);
             let before = db.set(row(1), 1).seqno();
             let spoilt = || world.net.spoil_next_spool(&db.addr);
@@ -280,7 +278,7 @@ fn what_a_spool_file_has_spoilt_at_its_origin_is_not_sent() {
 
 #[test]
 fn what_was_acknowledged_is_read_elsewhere() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let dbs = world.members();
         for db in &dbs {
             db.holds.jitter(7);
@@ -299,7 +297,7 @@ fn what_was_acknowledged_is_read_elsewhere() {
 
 #[test]
 fn a_current_read_waits_for_the_applier() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let (writer, reader) = (world.db(1), world.db(2));
         reader.holds.close(Point::ApplyLocked);
         let seqno = writer.set(row(1), 1).seqno();
@@ -333,7 +331,7 @@ fn a_current_read_waits_for_the_applier() {
 fn keys_are_forgotten_when_there_are_many() {
     const ROWS: u32 = 5_000;
     const KEYS: i64 = 100_000;
-    run(3, "dromon.auto_stream_size=0", LIMIT, |world| {
+    run(3, "dromon.auto_stream_size=0", |world| {
         let db = world.db(2);
         for from in (0..30 * ROWS).step_by(ROWS as usize) {
             let mut t = db.begin();

@@ -1,6 +1,6 @@
 //! What a server threw away of a large transaction: amid a chunk, and what it has again after a crash.
 
-use crate::chunks::{LIMIT, PATIENT, apply_the_first, begin, end, go_on, large, nothing_open};
+use crate::chunks::{PATIENT, apply_the_first, begin, end, go_on, large, nothing_open};
 use crate::toy::holds::Point;
 use crate::toy::row;
 use crate::world::{World, run};
@@ -8,7 +8,7 @@ use crate::world::{World, run};
 /// The engine comes back from before that, with the first chunk and without what met the statement.
 #[test]
 fn what_a_server_has_again_of_it_is_rolled_back_before_the_whole_comes() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let client = begin(world, large(&world.db(2), 1, 1));
         let other = world.db(3);
         apply_the_first(world, &other);
@@ -31,7 +31,7 @@ fn what_a_server_has_again_of_it_is_rolled_back_before_the_whole_comes() {
 /// An applier has the rows of the next chunk, and its turn comes next.
 #[test]
 fn a_chunk_that_has_its_rows_when_its_server_throws_it_away_lets_go_of_them() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let client = begin(world, large(&world.db(2), 1, 1));
         let other = world.db(3);
         apply_the_first(world, &other);

@@ -3,15 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use dromon_node::{Phase, Position};
 
 use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, Disk, row};
 use crate::world::{World, run};
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 fn connects(db: &Arc<Db>) -> JoinHandle<Result<(), String>> {
     let db = db.clone();
@@ -32,7 +29,7 @@ fn is_told(world: &World, db: &Arc<Db>, when: &str, doing: &str) {
 
 #[test]
 fn one_that_waits_for_a_majority_ends_and_is_started_again() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
         let was = world.net.log_id(&World::addr(1));
@@ -61,7 +58,7 @@ fn one_that_waits_for_a_majority_ends_and_is_started_again() {
 
 #[test]
 fn one_that_looks_for_others_ends() {
-    run(1, "pc.wait_prim_timeout=PT10M", LIMIT, |world| {
+    run(1, "pc.wait_prim_timeout=PT10M", |world| {
         world.crash(1);
         let second = world.open(2, Disk::empty(), Position::UNDEFINED);
         let doing = "looking for a primary component";
@@ -71,7 +68,7 @@ fn one_that_looks_for_others_ends() {
 
 #[test]
 fn one_in_doubt_ends() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         assert!(world.db(1).set(row(1), 5).is_committed());
         world.settle();
         let three = world.db(3);
@@ -99,7 +96,7 @@ fn one_in_doubt_ends() {
 /// What it would do is not begun at all.
 #[test]
 fn a_founder_ends_before_it_founds() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let second = world.open(2, Disk::empty(), Position::UNDEFINED);
         world.told_to_stop.store(true, Ordering::Relaxed);
         let why = second.connect("gcomm://", true).expect_err("told to stop");
@@ -113,7 +110,7 @@ fn a_founder_ends_before_it_founds() {
 /// Its client still connects, in `SET GLOBAL wsrep_cluster_address`, when its server has told it to leave already.
 #[test]
 fn who_has_left_amid_connecting_does_not_join() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let three = world.db(3);
         three.disconnect();
         world.net.hold_start(&three.addr);

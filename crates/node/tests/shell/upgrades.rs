@@ -13,7 +13,6 @@ use crate::toy::holds::Point;
 use crate::toy::{Db, Disk, Key, row};
 use crate::world::{World, addrs, run};
 
-const LIMIT: Duration = Duration::from_secs(120);
 const SOON: &str = "pc.wait_prim_timeout=PT1S";
 
 /// After a crash of all, node 3 comes back under another build, and its engine lacks row 2.
@@ -61,14 +60,14 @@ fn is_refused(world: &World, url: &str, founds: bool, start: &str) {
 
 #[test]
 fn the_flag_gives_up_no_log_of_another_build() {
-    run(3, SOON, LIMIT, |world| {
+    run(3, SOON, |world| {
         is_refused(world, "gcomm://", true, "this node's log was written");
     });
 }
 
 #[test]
 fn who_waits_in_vain_with_such_a_log_hears_which_build_to_start() {
-    run(3, SOON, LIMIT, |world| {
+    run(3, SOON, |world| {
         let start = "failed to reach primary view within 1 s: ";
         is_refused(world, &World::url(), false, start);
     });
@@ -78,7 +77,7 @@ fn who_waits_in_vain_with_such_a_log_hears_which_build_to_start() {
 #[test]
 fn a_log_of_another_build_that_has_more_than_the_forced_one_is_kept() {
     for flushed in [true, false] {
-        run(3, QUICK, LIMIT, move |world| {
+        run(3, QUICK, move |world| {
             let (one, disk) = match flushed {
                 true => (part(world), world.crashed_disk(2)),
                 false => part_unflushed(world),
@@ -102,7 +101,7 @@ fn a_log_of_another_build_that_has_more_than_the_forced_one_is_kept() {
 /// The way from one build to the next: no log has more than the one that founds. `load`: clients write until the last
 /// one stops, so that the others still store what lies behind their own leave.
 fn all_stop_and_come_back_under_another_build(load: bool) {
-    run(2, "", LIMIT, move |world| {
+    run(2, "", move |world| {
         world.join_witness(5);
         world.voters(3);
         let first = world.db(1);
@@ -164,7 +163,7 @@ fn nor_if_clients_wrote_meanwhile() {
 /// It is not let go round until `pc.wait_prim_timeout`, which these nodes do not reach.
 #[test]
 fn who_finds_a_leader_of_another_build_hears_both_formats_and_the_way() {
-    run(2, "pc.wait_prim_timeout=PT600S", LIMIT, |world| {
+    run(2, "pc.wait_prim_timeout=PT600S", |world| {
         let leader = World::addr(world.leader(&world.db(1)));
         world.net.runs_other_build(&leader);
         let db = world.open(3, Disk::empty(), Position::UNDEFINED);
@@ -187,7 +186,7 @@ fn who_finds_a_leader_of_another_build_hears_both_formats_and_the_way() {
 /// Then the database has all of it: the way from one build to the next.
 #[test]
 fn after_an_orderly_stop_another_build_founds() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let db = world.db(1);
         assert!(db.set(row(1), 1).is_committed());
         let before = world.settle();
@@ -206,7 +205,7 @@ fn after_an_orderly_stop_another_build_founds() {
 /// As where all of a data directory was copied to a new machine. Nothing is known of such files.
 #[test]
 fn files_that_were_copied_since_are_refused_with_a_way_that_works() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let one = world.db(1);
         assert!(one.set(row(1), 1).is_committed());
         let at = world.settle();
@@ -269,7 +268,7 @@ fn founds_with_its_log_alone(world: &World, row: Key, value: i64) {
 /// It stores what the others count on, and is not told any more that they have acknowledged it.
 #[test]
 fn a_stop_without_a_majority_does_not_say_that_the_database_has_all() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = world.db(1);
         assert!(one.set(row(1), 1).is_committed());
         world.settle();
@@ -301,7 +300,7 @@ fn a_stop_without_a_majority_does_not_say_that_the_database_has_all() {
 /// Nothing came behind what its database has.
 #[test]
 fn a_stop_without_a_majority_where_nothing_was_on_its_way_has_a_position() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = world.db(1);
         if world.leader(&one) == 1 {
             world.net.hand_over(&one.addr, &World::addr(2));
@@ -340,7 +339,7 @@ fn a_stop_without_a_majority_where_nothing_was_on_its_way_has_a_position() {
 /// The others write, and leave, while its server holds everything.
 #[test]
 fn the_last_one_that_is_paused_does_not_say_that_its_database_has_all() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let one = world.db(1);
         one.node().pause().expect("it is a member");
         assert!(world.db(2).set(row(1), 1).is_committed());
@@ -360,7 +359,7 @@ fn the_last_one_that_is_paused_does_not_say_that_its_database_has_all() {
 /// It has the position of the pause, as the others have what came behind it; but its database has not.
 #[test]
 fn nor_does_one_that_left_amid_a_pause() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let [one, two] = [1, 2].map(|n| world.db(n));
         let at = one.node().pause().expect("it is a member");
         assert!(two.set(row(1), 1).is_committed());
@@ -375,7 +374,7 @@ fn nor_does_one_that_left_amid_a_pause() {
 /// Its server goes on, and connects again.
 #[test]
 fn who_was_paused_and_left_last_connects_again_with_what_it_has() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let one = world.db(1);
         assert!(one.set(row(1), 1).is_committed());
         world.settle();
@@ -394,7 +393,7 @@ fn who_was_paused_and_left_last_connects_again_with_what_it_has() {
 /// What its engine lost in a crash was still to come from the log.
 #[test]
 fn a_founder_that_ends_before_it_is_brought_up_does_not_say_so_either() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let one = world.db(1);
         assert!(one.set(row(1), 1).is_committed());
         world.settle();
@@ -427,7 +426,7 @@ fn a_founder_that_ends_before_it_is_brought_up_does_not_say_so_either() {
 /// They are a majority by their own logs, which this build reads: the component that they would make is a second one.
 #[test]
 fn those_that_were_left_behind_form_no_component_beside_a_leader_of_another_build() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let (one, _) = part_unflushed(world);
         world.net.runs_other_build(&one.addr);
         let others = [2, 3].map(|n| world.open_again(n));

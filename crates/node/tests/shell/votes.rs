@@ -11,8 +11,6 @@ use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, Disk, End, Session, row};
 use crate::world::{World, addrs, run};
 
-const LIMIT: Duration = Duration::from_secs(60);
-
 /// `db` has left because its data differs: as a server sees it.
 pub fn left_inconsistent(world: &World, db: &Arc<Db>) {
     world.until(&format!("{} leaves as inconsistent", db.name), || {
@@ -50,7 +48,7 @@ pub fn starts_anew(world: &World, db: &Arc<Db>) {
 }
 
 fn one_differs(appliers: usize) {
-    run(1, "", LIMIT, move |world| {
+    run(1, "", move |world| {
         for n in [2, 3] {
             world.joins_with(n, appliers);
         }
@@ -80,7 +78,7 @@ fn one_differs(appliers: usize) {
 #[test]
 fn who_is_behind_what_fails_here_has_it_on_the_others() {
     for (appliers, binary_log) in [(1, false), (4, false), (4, true)] {
-        run(1, "", LIMIT, move |world| {
+        run(1, "", move |world| {
             world.report.binary_log.store(binary_log, Relaxed);
             let odd = world.joins_with(2, appliers);
             let first = world.db(1);
@@ -114,7 +112,7 @@ fn one_fails_and_leaves_with_one_applier() {
 
 #[test]
 fn a_statement_that_fails_everywhere_is_no_problem() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         for n in [2, 3] {
             world.joins_with(n, 1);
         }
@@ -200,13 +198,13 @@ fn cut_amid_a_vote(world: &World, killed: bool) {
 
 #[test]
 fn a_vote_waits_for_the_majority() {
-    run(1, "", LIMIT, |world| cut_amid_a_vote(world, false));
+    run(1, "", |world| cut_amid_a_vote(world, false));
 }
 
 /// Its engine stands at the statement already, and nobody has said what its failure means.
 #[test]
 fn a_node_that_is_killed_amid_a_vote_takes_a_copy() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         cut_amid_a_vote(world, true);
         assert!(
             world
@@ -219,7 +217,7 @@ fn a_node_that_is_killed_amid_a_vote_takes_a_copy() {
 /// The same with rows that fail there alone.
 #[test]
 fn a_node_that_is_killed_amid_a_vote_on_rows_takes_a_copy() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let [a, b, c] = [1, 2, 3].map(|n| world.db(n));
         c.fail_at(row(2), "Error_code: 1114;\0");
         c.holds.close(Point::ApplyStart);
@@ -272,7 +270,7 @@ fn killed_behind_what_failed(world: &World, odd: &Arc<Db>) {
 
 #[test]
 fn a_lost_vote_is_noted_before_the_next_one_commits() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let [a, c] = [1, 3].map(|n| world.db(n));
         c.fail_at(row(2), "Error_code: 1114;\0");
         c.holds.close(Point::ApplyStart);
@@ -294,7 +292,7 @@ fn a_follower(world: &World) -> (Arc<Db>, Vec<usize>, Arc<Db>) {
 /// Nobody is asked then.
 #[test]
 fn what_an_evicted_node_cannot_apply_is_noted_before_the_next_one_commits() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let (odd, others, first) = a_follower(world);
         odd.fail_at(row(2), "Error_code: 1114;\0");
         odd.holds.close(Point::ApplyStart);
@@ -318,7 +316,7 @@ fn what_an_evicted_node_cannot_apply_is_noted_before_the_next_one_commits() {
 /// What it has committed failed on the others, and it comes to that when it is about to join them again.
 #[test]
 fn who_is_outvoted_as_it_joins_again_gets_its_last_view() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let (odd, others, first) = a_follower(world);
         for n in &others {
             world.db(*n).fail_at(row(2), "Error_code: 1062;\0");
@@ -351,7 +349,7 @@ fn who_is_outvoted_as_it_joins_again_gets_its_last_view() {
 /// n1 has been left alone, with something still to be applied that the others had; it fails there. `witness`: n3 is
 /// one, and has no say.
 fn nobody_is_left_to_compare_with(witness: bool) {
-    run(2, "", LIMIT, move |world| {
+    run(2, "", move |world| {
         let [a, b] = [1, 2].map(|n| world.db(n));
         if witness {
             world.join_witness(3);
@@ -393,7 +391,7 @@ fn who_fails_beside_a_witness_alone_says_what_it_lacks() {
 /// What n1 and a witness have of n2's commit n1 cannot apply, and nobody else has its rows. `asked`: n1 asks while
 /// n2 is still a member that does not answer.
 fn nobody_is_put_out_for_rows_that_one_alone_lacks(asked: bool) {
-    run(2, QUICK, LIMIT, move |world| {
+    run(2, QUICK, move |world| {
         let [a, b] = [1, 2].map(|n| world.db(n));
         world.join_witness(3);
         world.voters(3);
@@ -437,7 +435,7 @@ fn nor_if_it_asked_before_that_one_was_left_out() {
 /// Its last view has no other member, as it is one without itself.
 #[test]
 fn of_two_the_one_that_has_left_is_not_alone() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let [other, odd] = [1, 2].map(|n| world.db(n));
         odd.holds.close(Point::ApplyStart);
         odd.fail_at(row(2), "Error_code: 1114;\0");
@@ -467,7 +465,7 @@ fn of_two_the_one_that_has_left_is_not_alone() {
 
 #[test]
 fn a_statement_that_fails_at_its_origin_only() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let origin = world.db(1);
         let fail = Ddl::Fail {
             table: 0,
@@ -507,7 +505,7 @@ fn fails_while_the_other_is_away(world: &World, nodes: u32, behind: u32) -> [Arc
 #[test]
 fn what_failed_lawfully_while_one_was_away_costs_it_nothing() {
     for behind in [0, 300] {
-        run(2, "", LIMIT, move |world| {
+        run(2, "", move |world| {
             let [a, b] = fails_while_the_other_is_away(world, !0, behind);
             world.synced(&b);
             assert_eq!(b.node().phase(), Phase::Joined);
@@ -520,7 +518,7 @@ fn what_failed_lawfully_while_one_was_away_costs_it_nothing() {
 
 #[test]
 fn what_failed_for_its_own_reason_while_one_was_away_does_not_part_them() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let [_, b] = fails_while_the_other_is_away(world, 1 << 1, 0);
         left_inconsistent(world, &b);
     });
@@ -528,7 +526,7 @@ fn what_failed_for_its_own_reason_while_one_was_away_does_not_part_them() {
 
 #[test]
 fn who_waits_for_a_vote_says_for_whom() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let [a, b] = [1, 2].map(|n| world.db(n));
         b.node().pause().expect("a member");
         let client = {
@@ -551,7 +549,7 @@ fn who_waits_for_a_vote_says_for_whom() {
 
 #[test]
 fn of_two_the_one_that_fails_leaves() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let odd = world.joins_with(2, 1);
         odd.fail_at(row(2), "Error_code: 1062;\0");
         assert!(world.db(1).set(row(2), 1).is_committed());
@@ -565,7 +563,7 @@ fn of_two_the_one_that_fails_leaves() {
 
 #[test]
 fn an_inconsistent_node_fails_its_clients() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let odd = world.db(3);
         let mut open = odd.begin();
         open.put(row(5), 1).expect("a free row");
@@ -593,7 +591,7 @@ fn two_of_three_fail(world: &World) {
 
 #[test]
 fn with_policy_one_a_single_success_wins() {
-    run(3, "gcs.vote_policy=1", LIMIT, |world| {
+    run(3, "gcs.vote_policy=1", |world| {
         two_of_three_fail(world);
         for n in [2, 3] {
             left_inconsistent(world, &world.db(n));
@@ -611,7 +609,7 @@ fn with_policy_one_a_single_success_wins() {
 
 #[test]
 fn with_policy_two_a_single_success_loses() {
-    run(3, "gcs.vote_policy=2", LIMIT, |world| {
+    run(3, "gcs.vote_policy=2", |world| {
         two_of_three_fail(world);
         left_inconsistent(world, &world.db(1));
         world.until("the others see it go", || world.db(2).size() == 2);
@@ -621,7 +619,7 @@ fn with_policy_two_a_single_success_loses() {
 
 #[test]
 fn the_first_members_policy_counts_for_all() {
-    run(1, "gcs.vote_policy=1", LIMIT, |world| {
+    run(1, "gcs.vote_policy=1", |world| {
         for n in [2, 3] {
             let db = world.open(n, Disk::empty(), Position::UNDEFINED);
             db.node()
@@ -642,7 +640,7 @@ fn the_first_members_policy_counts_for_all() {
 /// n2 has finished what fails on n3, and fails at the next one, of which n3 can say something only then. Each has
 /// one applier. `third`: n1 is there, too.
 fn each_fails_at_one(third: bool) {
-    run(1, "", LIMIT, move |world| {
+    run(1, "", move |world| {
         let [a, b] = [2, 3].map(|n| world.joins_with(n, 1));
         let first = world.db(1);
         if !third {
@@ -688,7 +686,7 @@ fn two_of_three_that_fail_at_one_each_do_not_wait_for_each_other() {
 
 #[test]
 fn a_paused_node_says_that_it_has_finished_what_came_before() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         let [a, b, c] = [1, 2, 3].map(|n| world.db(n));
         b.holds.close(Point::ApplyStart);
         b.fail_at(row(1), "Error_code: 1062;\0");
@@ -709,7 +707,7 @@ fn a_paused_node_says_that_it_has_finished_what_came_before() {
 /// place on its disk: it fails once more there, and hears of the vote once more.
 #[test]
 fn the_last_one_stays_when_a_vote_of_before_comes_again() {
-    run(3, "", LIMIT, |world| {
+    run(3, "", |world| {
         two_of_three_fail(world);
         left_inconsistent(world, &world.db(1));
         let (last, third) = (world.db(2), world.db(3));
@@ -744,7 +742,7 @@ fn the_last_one_stays_when_a_vote_of_before_comes_again() {
 #[test]
 fn who_goes_on_behind_what_its_server_has_undone_shows_that() {
     for statement in [false, true] {
-        run(3, "", LIMIT, move |world| {
+        run(3, "", move |world| {
             world.report.binary_log.store(true, Relaxed);
             let odd = world.db(3);
             let at = world.settle().seqno;
@@ -781,7 +779,7 @@ fn who_goes_on_behind_what_its_server_has_undone_shows_that() {
 
 /// A server `undoes` what the others have: its node is put out, as `said`, and takes a copy.
 fn is_undone_on_one(said: &'static str, undoes: impl FnOnce(Session) + Send + 'static) {
-    run(3, "", LIMIT, move |world| {
+    run(3, "", move |world| {
         let odd = world.db(3);
         let at = world.settle().seqno;
         let mut t = odd.begin();
@@ -817,7 +815,7 @@ fn what_is_rolled_back_between_certification_and_commit_puts_its_node_out() {
 /// Its server's engine rolled it back; the log has it, and nobody could give a copy.
 #[test]
 fn the_last_one_with_data_keeps_it_and_has_all_after_its_restart() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         let last = world.db(1);
         assert!(last.set(row(1), 1).is_committed());
         let mut t = last.begin();
@@ -845,7 +843,7 @@ fn the_last_one_with_data_keeps_it_and_has_all_after_its_restart() {
 /// Else its database would have something that lies behind that: what it lacks would not come from the log.
 #[test]
 fn nobody_commits_behind_what_the_last_one_with_data_lacks() {
-    run(1, "", LIMIT, |world| {
+    run(1, "", |world| {
         world.report.binary_log.store(true, Relaxed);
         let last = world.db(1);
         last.leaves_early.store(true, Relaxed);
@@ -879,7 +877,7 @@ fn nobody_commits_behind_what_the_last_one_with_data_lacks() {
 
 #[test]
 fn who_is_not_finished_for_long_is_told_of() {
-    run(2, "", LIMIT, |world| {
+    run(2, "", |world| {
         let db = world.db(2);
         db.holds.close(Point::ClientLeft);
         let client = {

@@ -11,7 +11,6 @@ use crate::toy::{Db, Disk, row};
 use crate::votes::left_inconsistent;
 use crate::world::{World, addrs, run};
 
-const LIMIT: Duration = Duration::from_secs(120);
 const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
 /// Long enough for a wrong majority to come about.
 const LONG_ENOUGH: Duration = Duration::from_secs(4);
@@ -56,7 +55,7 @@ fn non_primary(world: &World, ns: &[usize]) {
 
 #[test]
 fn the_heavy_one_goes_on_without_the_others_and_they_come_back() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = heavy(world);
         let before = one.views().len();
         let mut load = Load::new(true);
@@ -88,7 +87,7 @@ fn the_heavy_one_goes_on_without_the_others_and_they_come_back() {
 
 #[test]
 fn the_others_are_no_majority_without_the_heavy_one() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = world.db(1);
         // Whoever leads: that is over before the statement is.
         world.net.hand_over(&one.addr, &World::addr(2));
@@ -110,7 +109,7 @@ fn the_others_are_no_majority_without_the_heavy_one() {
 
 #[test]
 fn weights_change_and_the_votes_follow() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let mut load = Load::new(true);
         for db in world.members() {
             load.add(&db, 1, 6);
@@ -150,7 +149,7 @@ fn weights_change_and_the_votes_follow() {
 /// It was set while the server ran, so nothing but the node itself knows it.
 #[test]
 fn a_weight_outlives_an_eviction_and_what_nobody_heard() {
-    run(4, QUICK, LIMIT, |world| {
+    run(4, QUICK, |world| {
         let weighs = |n: usize, weight: &str| {
             let db = world.db(n);
             world.until("all know it", || db.stat("cluster_weight") == weight);
@@ -182,7 +181,7 @@ fn a_weight_outlives_an_eviction_and_what_nobody_heard() {
 
 #[test]
 fn the_heavy_one_leaves_and_the_others_go_on() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = heavy(world);
         let mut load = Load::new(true);
         load.add(&world.db(2), 1, 4);
@@ -206,7 +205,7 @@ fn the_heavy_one_leaves_and_the_others_go_on() {
 
 #[test]
 fn the_heavy_one_is_put_out_and_the_others_go_on() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = heavy(world);
         let uuid = one.own().expect("it is a member");
         let two = world.db(2);
@@ -226,7 +225,7 @@ fn the_heavy_one_is_put_out_and_the_others_go_on() {
 /// It alone fails to apply something. The others are more, and that counts here.
 #[test]
 fn the_heavy_one_differs_and_is_voted_out() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = heavy(world);
         let two = world.db(2);
         one.fail_at(row(2), "Duplicate entry, Error_code: 1062;\0");
@@ -251,7 +250,7 @@ fn the_heavy_one_differs_and_is_voted_out() {
 
 #[test]
 fn the_heavy_one_restarts_and_the_others_come_back_by_themselves() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = heavy(world);
         let mut load = Load::new(true);
         load.add(&one, 2, 4);
@@ -275,7 +274,7 @@ fn the_heavy_one_restarts_and_the_others_come_back_by_themselves() {
 
 #[test]
 fn after_an_outage_the_heavy_one_is_needed_and_enough() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = heavy(world);
         assert!(one.set(row(1), 1).is_committed());
         world.settle();
@@ -322,7 +321,7 @@ fn after_an_outage_the_heavy_one_is_needed_and_enough() {
 
 #[test]
 fn without_the_heavy_one_an_operator_goes_on() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = heavy(world);
         for n in 10..30 {
             assert!(one.set(row(n), 1).is_committed());
@@ -350,7 +349,7 @@ fn without_the_heavy_one_an_operator_goes_on() {
 
 #[test]
 fn one_without_a_vote_is_founded_on_by_hand_only() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let one = heavy(world);
         assert!(one.set(row(1), 1).is_committed());
         world.settle();
@@ -379,7 +378,7 @@ fn one_without_a_vote_is_founded_on_by_hand_only() {
 
 #[test]
 fn who_weighs_nothing_makes_no_majority() {
-    run(3, QUICK, LIMIT, |world| {
+    run(3, QUICK, |world| {
         let (one, two) = (world.db(1), world.db(2));
         weigh(&two, 0);
         world.voters(2);
@@ -409,7 +408,7 @@ fn who_weighs_nothing_makes_no_majority() {
 /// Another one of weight 0 changes the votes as the first one does.
 #[test]
 fn two_weigh_nothing_and_one_of_them_something_again() {
-    run(4, QUICK, LIMIT, |world| {
+    run(4, QUICK, |world| {
         let (two, three) = (world.db(2), world.db(3));
         // The statement is over when the votes are as it says, unless that took too long.
         let counts = |db: &Db, weight, voters: &str| {

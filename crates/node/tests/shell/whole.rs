@@ -1,13 +1,13 @@
 //! Large transactions that go whole, and what is said of them.
 
-use crate::chunks::{LIMIT, OPTIONS};
+use crate::chunks::PATIENT;
 use crate::toy::row;
 use crate::world::run;
 
 /// A row is not parted.
 #[test]
 fn one_long_row_goes_whole_and_that_is_said() {
-    run(2, OPTIONS, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let says = "are applied whole by the other nodes";
         let db = world.db(1);
         let mut short = db.begin();

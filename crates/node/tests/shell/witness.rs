@@ -11,7 +11,6 @@ use crate::toy::holds::Point;
 use crate::toy::{Ddl, row};
 use crate::world::{World, addrs, run};
 
-const LIMIT: Duration = Duration::from_secs(120);
 /// Nobody is evicted within a test, but elections come soon.
 const PATIENT: &str = "evs.suspect_timeout=PT5S;evs.inactive_timeout=PT6S";
 /// Whoever is silent is evicted.
@@ -60,7 +59,7 @@ fn data_leads(world: &World) -> usize {
 
 #[test]
 fn it_is_a_member_and_a_voter_and_nobody_waits_for_it() {
-    run(2, QUICK, LIMIT, |world| {
+    run(2, QUICK, |world| {
         two_and_a_witness(world);
         let one = world.db(1);
         assert_eq!(one.size(), 3, "members count it, as users of garbd expect");
@@ -85,7 +84,7 @@ fn it_is_a_member_and_a_voter_and_nobody_waits_for_it() {
 
 #[test]
 fn it_never_gives_a_copy() {
-    run(1, PATIENT, LIMIT, |world| {
+    run(1, PATIENT, |world| {
         // Its name is what the joiner asks for first; its id comes first too.
         world.join_witness(W);
         world.voters(2);
@@ -102,7 +101,7 @@ fn it_never_gives_a_copy() {
 
 #[test]
 fn each_of_the_three_dies_and_comes_back() {
-    run(2, QUICK, LIMIT, |world| {
+    run(2, QUICK, |world| {
         two_and_a_witness(world);
         let mut load = loaded(world, &[1, 2]);
         for n in [1, 2] {
@@ -132,7 +131,7 @@ fn each_of_the_three_dies_and_comes_back() {
 /// Of two voters none can be put out. The one that leads stays, and says what happened.
 #[test]
 fn a_log_that_went_back_in_time_is_sent_again_what_it_lost() {
-    run(1, QUICK, LIMIT, |world| {
+    run(1, QUICK, |world| {
         world.join_witness(W);
         world.voters(2);
         let one = world.db(1);
@@ -159,7 +158,7 @@ fn a_log_that_went_back_in_time_is_sent_again_what_it_lost() {
 /// there is nothing to go on with.
 #[test]
 fn the_last_one_with_data_is_not_evicted() {
-    run(1, QUICK, LIMIT, |world| {
+    run(1, QUICK, |world| {
         world.join_witness(W - 1);
         world.join_witness(W);
         world.voters(3);
@@ -181,7 +180,7 @@ fn the_last_one_with_data_is_not_evicted() {
 
 #[test]
 fn what_only_it_has_reaches_the_other_data_node() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         two_and_a_witness(world);
         let one = world.db(1);
         assert!(one.set(row(1), 1).is_committed());
@@ -205,7 +204,7 @@ fn what_only_it_has_reaches_the_other_data_node() {
 
 #[test]
 fn it_hands_leadership_to_a_data_node() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         two_and_a_witness(world);
         let mut load = loaded(world, &[1, 2]);
         let leader = data_leads(world);
@@ -222,7 +221,7 @@ fn it_hands_leadership_to_a_data_node() {
 #[test]
 fn after_a_total_outage_any_two_of_the_logs_go_on() {
     for first in [1, 2] {
-        run(2, PATIENT, LIMIT, move |world| {
+        run(2, PATIENT, move |world| {
             two_and_a_witness(world);
             let load = loaded(world, &[1, 2]);
             for n in [1, 2] {
@@ -254,7 +253,7 @@ fn after_a_total_outage_any_two_of_the_logs_go_on() {
 
 #[test]
 fn a_log_that_was_left_behind_or_lost_or_damaged_is_taken_anew() {
-    run(2, QUICK, LIMIT, |world| {
+    run(2, QUICK, |world| {
         two_and_a_witness(world);
         let mut load = loaded(world, &[1, 2]);
         let one = world.db(1);
@@ -281,7 +280,7 @@ fn a_log_that_was_left_behind_or_lost_or_damaged_is_taken_anew() {
 
 #[test]
 fn it_leaves_and_is_not_missed() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         two_and_a_witness(world);
         let mut load = loaded(world, &[1, 2]);
         world.witness(W).disconnect();
@@ -294,7 +293,7 @@ fn it_leaves_and_is_not_missed() {
 
 #[test]
 fn the_data_nodes_may_leave_and_return_while_it_stays() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         two_and_a_witness(world);
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
@@ -323,7 +322,7 @@ fn the_data_nodes_may_leave_and_return_while_it_stays() {
 #[test]
 fn who_founds_while_it_is_down_is_joined_by_it() {
     for stops in [true, false] {
-        run(2, PATIENT, LIMIT, move |world| {
+        run(2, PATIENT, move |world| {
             two_and_a_witness(world);
             assert!(world.db(1).set(row(1), 1).is_committed());
             world.settle();
@@ -363,7 +362,7 @@ fn who_founds_while_it_is_down_is_joined_by_it() {
 #[test]
 fn whom_only_its_log_names_is_joined_by_it() {
     let options = format!("{QUICK};pc.wait_prim_timeout=PT6S");
-    run(1, &options, LIMIT, |world| {
+    run(1, &options, |world| {
         world.join_witness(W);
         world.voters(2);
         let one = world.db(1);
@@ -399,7 +398,7 @@ fn whom_only_its_log_names_is_joined_by_it() {
 
 #[test]
 fn no_copy_comes_from_it_when_all_data_is_lost() {
-    run(2, SHORT, LIMIT, |world| {
+    run(2, SHORT, |world| {
         two_and_a_witness(world);
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
@@ -419,7 +418,7 @@ fn no_copy_comes_from_it_when_all_data_is_lost() {
 #[test]
 fn who_alone_has_data_gives_it_up_for_no_copy() {
     let options = format!("{QUICK};pc.wait_prim_timeout=PT6S");
-    run(1, &options, LIMIT, |world| {
+    run(1, &options, |world| {
         world.join_witness(W - 1);
         world.join_witness(W);
         world.voters(3);
@@ -451,7 +450,7 @@ fn who_alone_has_data_gives_it_up_for_no_copy() {
 
 #[test]
 fn it_does_not_vote_on_errors() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         two_and_a_witness(world);
         let two = world.db(2);
         two.fail_at(row(3), "no such row");
@@ -471,7 +470,7 @@ fn it_does_not_vote_on_errors() {
 #[test]
 fn it_knows_of_no_statement_how_it_ended() {
     let options = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
-    run(2, options, LIMIT, |world| {
+    run(2, options, |world| {
         two_and_a_witness(world);
         let add = Ddl::Add { table: 0, n: 100 };
         assert!(world.db(1).set(row(1), 5).is_committed());
@@ -507,7 +506,7 @@ fn it_knows_of_no_statement_how_it_ended() {
 
 #[test]
 fn the_last_log_goes_on_if_an_operator_says_so() {
-    run(2, QUICK, LIMIT, |world| {
+    run(2, QUICK, |world| {
         two_and_a_witness(world);
         let one = world.db(1);
         // n2 falls behind for good: what comes now is in n1's log and the witness's.
@@ -542,7 +541,7 @@ fn the_last_log_goes_on_if_an_operator_says_so() {
 /// is not evicted.
 #[test]
 fn the_last_log_is_not_waited_for_where_it_was_forced_on_and_died_at_once() {
-    run(1, QUICK, LIMIT, |world| {
+    run(1, QUICK, |world| {
         world.join_witness(W);
         world.voters(2);
         let one = world.db(1);
@@ -588,7 +587,7 @@ fn the_last_log_is_not_waited_for_where_it_was_forced_on_and_died_at_once() {
 #[test]
 fn its_log_is_kept_where_one_that_lacks_some_of_it_was_forced_on() {
     for runs in [false, true] {
-        run(2, PATIENT, LIMIT, move |world| {
+        run(2, PATIENT, move |world| {
             two_and_a_witness(world);
             let (one, two) = (world.db(1), world.db(2));
             assert!(one.set(row(1), 1).is_committed());
@@ -620,7 +619,7 @@ fn its_log_is_kept_where_one_that_lacks_some_of_it_was_forced_on() {
 
 #[test]
 fn a_log_that_has_no_more_than_the_forced_one_is_not_kept() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         two_and_a_witness(world);
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
@@ -636,7 +635,7 @@ fn a_log_that_has_no_more_than_the_forced_one_is_not_kept() {
 /// What it does when it is forced must not keep its service from starting afterwards.
 #[test]
 fn who_has_less_than_a_witness_is_told_how_it_goes_on() {
-    run(2, QUICK, LIMIT, |world| {
+    run(2, QUICK, |world| {
         two_and_a_witness(world);
         let (one, two) = (world.db(1), world.db(2));
         world.net.cut(&addrs(&[1]), &addrs(&[2, W]));
@@ -664,7 +663,7 @@ fn who_has_less_than_a_witness_is_told_how_it_goes_on() {
 
 #[test]
 fn it_cannot_found_a_cluster() {
-    run(1, PATIENT, LIMIT, |world| {
+    run(1, PATIENT, |world| {
         let witness = world.open_witness(W, true);
         for url in ["gcomm://", &World::url()] {
             let founding = url != "gcomm://";

@@ -17,10 +17,12 @@ use tempfile::TempDir;
 use crate::net::{Net, WANTED, lock};
 use crate::toy::{Db, Disk};
 
-/// How long a condition may take to come true.
 /// By which the marks of statements know the database's files.
 const DATA_FILE: &str = "ibdata1";
-const PATIENCE: Duration = Duration::from_secs(40);
+/// By then a test hangs: none is so slow, not even where ten run beside it on a busy machine.
+const LIMIT: Duration = Duration::from_secs(240);
+/// How long a condition may take to come true.
+const PATIENCE: Duration = Duration::from_secs(90);
 /// By then what must not happen would have happened.
 const MOMENT: Duration = Duration::from_millis(300);
 /// Log lines kept for a failure.
@@ -229,14 +231,9 @@ fn watch_panics() {
     });
 }
 
-/// Runs a test in a world of `count` nodes that are synced, with a limit.
+/// Runs a test in a world of `count` nodes that are synced.
 /// Whatever goes wrong, the state of everything is printed.
-pub fn run(
-    count: usize,
-    options: &str,
-    limit: Duration,
-    body: impl FnOnce(&World) + Send + 'static,
-) {
+pub fn run(count: usize, options: &str, body: impl FnOnce(&World) + Send + 'static) {
     watch_panics();
     let world = Arc::new(World::new(options));
     let (tx, rx) = mpsc::channel();
@@ -250,7 +247,7 @@ pub fn run(
         // Nobody listens any more once the limit has passed.
         let _ = tx.send(result);
     });
-    match rx.recv_timeout(limit) {
+    match rx.recv_timeout(LIMIT) {
         Ok(Ok(())) => drop(thread.join()),
         Ok(Err(panic)) => {
             eprintln!("{}", world.dump());
@@ -258,7 +255,7 @@ pub fn run(
         }
         Err(_) => {
             eprintln!("{}", world.dump());
-            panic!("the test did not end within {limit:?}; what everybody was doing stands above");
+            panic!("the test did not end within {LIMIT:?}; what everybody was doing stands above");
         }
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 /// The process stays, and so does what it knew of threads that it spares.
 #[test]
 fn a_node_that_comes_back_to_what_waits_has_a_thread_left_for_it() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, b, c, t) = three(world);
         c.disconnect();
         // Each of them waits for the one before: more than there are threads.
@@ -24,7 +24,7 @@ fn a_node_that_comes_back_to_what_waits_has_a_thread_left_for_it() {
 
 /// `away`: the stream commits before n3 is back.
 fn starts_again(crash: bool, away: bool) {
-    run(3, PATIENT, LIMIT, move |world| {
+    run(3, PATIENT, move |world| {
         let (_, b, _, mut t) = shelve(world);
         fragments(&mut t, 10, 1);
         world.settle();
@@ -82,7 +82,7 @@ fn a_node_dies_with_one_shelved_that_commits_meanwhile() {
 /// n3 dies while its server rolls the stream back, which it has in its log again
 /// afterwards.
 fn dies_amid(point: Point) {
-    run(3, PATIENT, LIMIT, move |world| {
+    run(3, PATIENT, move |world| {
         let (_, b, c, mut t) = three(world);
         c.holds.close(point);
         waits(world, &b, &c);
@@ -113,7 +113,7 @@ fn a_node_that_dies_amid_the_rollback_does_it_again() {
 /// join, and its server knows nothing of the stream before it gets that.
 #[test]
 fn a_node_that_died_amid_the_rollback_and_lacks_nothing_does_it_again() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, _, c, mut t) = half_shelved(world);
         world.until("it is finished", || {
             c.node().last_committed() == c.position()
@@ -135,7 +135,7 @@ fn a_node_that_died_amid_the_rollback_and_lacks_nothing_does_it_again() {
 /// meanwhile tells nothing of its database.
 #[test]
 fn what_a_node_delivered_in_vain_ends_nothing_that_is_shelved() {
-    run(3, HASTY, LIMIT, |world| {
+    run(3, HASTY, |world| {
         let (_, b, c, t) = shelve(world);
         c.holds.close(Point::ApplyStart);
         assert!(t.commit().is_committed());
@@ -173,7 +173,7 @@ fn what_a_node_delivered_in_vain_ends_nothing_that_is_shelved() {
 
 #[test]
 fn who_has_one_shelved_gives_no_copy() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, _, c, t) = shelve(world);
         let new = world.open(4, Disk::empty(), Position::UNDEFINED);
         new.connect_from(&World::url(), "n3", false)
@@ -221,7 +221,7 @@ fn copied_amid(world: &World, ends: bool) -> Arc<Db> {
 
 #[test]
 fn a_copy_made_while_its_donor_has_one_shelved_is_refused() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         copied_amid(world, false);
         assert!(
             world
@@ -238,7 +238,7 @@ fn a_copy_made_while_its_donor_has_one_shelved_is_refused() {
 
 #[test]
 fn a_copy_made_when_that_is_over_is_whole() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let new = copied_amid(world, true);
         world.synced(&new);
         all_is_over(world);
@@ -248,7 +248,7 @@ fn a_copy_made_when_that_is_over_is_whole() {
 
 #[test]
 fn a_pause_for_a_copy_waits_until_it_would_be_whole() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, b, c, t) = three(world);
         c.holds.close(Point::DonorCopies);
         let new = begin_join(world, 4, "n3");
@@ -270,7 +270,7 @@ fn a_pause_for_a_copy_waits_until_it_would_be_whole() {
 
 /// `donors`: what the joiner says whom it wants.
 fn joins_meanwhile(donors: &'static str) {
-    run(3, PATIENT, LIMIT, move |world| {
+    run(3, PATIENT, move |world| {
         let (_, _, c, mut t) = shelve(world);
         let new = world.open(4, Disk::empty(), Position::UNDEFINED);
         new.connect_from(&World::url(), donors, false)
@@ -308,7 +308,7 @@ fn checkpoint(world: &World) {
 /// n3 comes, or comes back, amid a stream of n1 that began before the newest checkpoint; and
 /// it is n3 where others wait for that stream.
 fn comes_amid_a_stream(nodes: usize, comes: impl FnOnce(&World) -> Arc<Db> + Send + 'static) {
-    run(nodes, PATIENT, LIMIT, move |world| {
+    run(nodes, PATIENT, move |world| {
         let (a, b) = (world.db(1), world.db(2));
         let mut t = a.begin();
         fragments(&mut t, 1, 2);

@@ -78,7 +78,7 @@ fn all_commit(world: &World, clients: Clients) {
 }
 
 fn goes_on_behind(appliers: usize, names: [Names; 2]) {
-    run(2, CHUNKS, LIMIT, move |world| {
+    run(2, CHUNKS, move |world| {
         let clients = end_between(world, appliers, names, |_| ());
         world.until("n3 has the stream", || world.db(3).read(row(2)) == 1);
         all_commit(world, clients);
@@ -103,7 +103,7 @@ fn with_one_applier_the_end_of_a_stream_between_chunks_goes_on() {
 /// Its own node knows of the large one before, and has not applied its first chunk.
 #[test]
 fn whose_row_a_large_one_needs_that_is_known_does_not_send_the_end_of_a_stream() {
-    run(2, CHUNKS, LIMIT, |world| {
+    run(2, CHUNKS, |world| {
         let (a, b, c) = one_applier(world);
         let mut t = a.begin();
         changes(&mut t);
@@ -129,7 +129,7 @@ fn whose_row_a_large_one_needs_that_is_known_does_not_send_the_end_of_a_stream()
 
 /// n3 dies while it rolls back what it has of the chunks, which its server has in its log again afterwards.
 fn dies_amid(point: Point) {
-    run(2, CHUNKS, LIMIT, move |world| {
+    run(2, CHUNKS, move |world| {
         let hold: fn(&Db) = match point {
             Point::RollsBack => |c| c.holds.close(Point::RollsBack),
             _ => |c| c.holds.close(Point::RolledBack),
@@ -188,7 +188,7 @@ fn a_family(db: &Arc<Db>, client: u32, mut random: impl FnMut(u64) -> u64) {
 }
 
 fn families(appliers: usize) {
-    run(2, CHUNKS, LIMIT * 2, move |world| {
+    run(2, CHUNKS, move |world| {
         world.joins_with(3, appliers);
         world.voters(3);
         let clients: Vec<_> = (world.members().into_iter().zip(1u32..))

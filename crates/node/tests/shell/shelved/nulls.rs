@@ -20,7 +20,7 @@ fn stream(world: &World, unique: bool) -> (Arc<Db>, Arc<Db>, Session) {
 
 #[test]
 fn a_row_with_a_null_has_a_stream_shelved_that_may_hold_its_gap() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (b, c, t) = stream(world, true);
         c.neighbour(row(BESIDE), row(1));
         let mut w = b.begin();
@@ -38,7 +38,7 @@ fn a_row_with_a_null_has_a_stream_shelved_that_may_hold_its_gap() {
 
 #[test]
 fn where_the_stream_holds_no_gap_nothing_is_shelved() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (b, c, t) = stream(world, false);
         let mut w = b.begin();
         w.put(row(BESIDE), 5).expect("a free row");
@@ -57,7 +57,7 @@ fn where_the_stream_holds_no_gap_nothing_is_shelved() {
 fn chunks_with_nulls_have_it_shelved_too() {
     const OPTIONS: &str =
         "dromon.auto_stream_size=1K;evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
-    run(2, OPTIONS, LIMIT, |world| {
+    run(2, OPTIONS, |world| {
         let (b, c, t) = stream(world, true);
         c.neighbour(row(150), row(1));
         let mut w = large(&b, 100, 1);

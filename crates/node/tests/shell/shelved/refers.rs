@@ -45,7 +45,7 @@ fn is_shelved_before(world: &World, stream: Session) {
 
 #[test]
 fn with_one_applier_a_stream_is_shelved_before_a_child_of_what_it_changed() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (a, b, c) = one_applier(world);
         let mut t = a.begin();
         t.put(row(1), 1).expect("a free row");
@@ -61,7 +61,7 @@ fn with_one_applier_a_stream_is_shelved_before_a_child_of_what_it_changed() {
 
 #[test]
 fn with_one_applier_a_stream_is_shelved_before_its_parent_changes() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (a, b, c) = one_applier(world);
         let mut w = b.begin();
         w.put(row(BESIDE), 5).expect("a free row");
@@ -76,7 +76,7 @@ fn with_one_applier_a_stream_is_shelved_before_its_parent_changes() {
 /// Its own node has its end on the way already: it does not give way there, and runs again.
 #[test]
 fn with_one_applier_what_was_shelved_commits_if_its_end_is_ordered_already() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (a, b, c) = one_applier(world);
         let mut t = a.begin();
         t.put(row(1), 1).expect("a free row");
@@ -106,7 +106,7 @@ fn with_one_applier_what_was_shelved_commits_if_its_end_is_ordered_already() {
 /// The parent came with a later fragment, and a fragment is what waits.
 #[test]
 fn with_one_applier_a_stream_is_shelved_before_a_fragment_of_another() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (a, b, c) = one_applier(world);
         let mut t = a.begin();
         fragments(&mut t, 10, 1);
@@ -137,7 +137,7 @@ fn with_one_applier_a_stream_is_shelved_before_a_fragment_of_another() {
 
 #[test]
 fn with_one_applier_those_are_shelved_that_have_the_row_and_no_others() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (a, b, c) = one_applier(world);
         // Beside it: it refers to the same rows, or changes others.
         let mut beside = child(&b, 20, 2);
@@ -173,7 +173,7 @@ fn with_one_applier_those_are_shelved_that_have_the_row_and_no_others() {
 
 #[test]
 fn with_one_applier_a_stream_is_shelved_before_chunks_that_refer_to_its_rows() {
-    run(2, CHUNKS, LIMIT, |world| {
+    run(2, CHUNKS, |world| {
         let (a, b, c) = one_applier(world);
         let mut t = a.begin();
         t.put(row(1), 1).expect("a free row");
@@ -191,7 +191,7 @@ fn with_one_applier_a_stream_is_shelved_before_chunks_that_refer_to_its_rows() {
 
 /// n3 has the fragment in its database, and what refers to its row comes when it is back.
 fn after_a_start(crash: bool) {
-    run(2, PATIENT, LIMIT, move |world| {
+    run(2, PATIENT, move |world| {
         let (a, b, c) = one_applier(world);
         let mut t = a.begin();
         t.put(row(1), 1).expect("a free row");
@@ -234,7 +234,7 @@ fn with_one_applier_a_node_that_died_amid_the_stream_does_not_stand() {
 /// application.
 #[test]
 fn of_two_appliers_none_is_given_to_what_lies_ahead_while_a_stream_is_on_its_way() {
-    run(2, CHUNKS, LIMIT, |world| {
+    run(2, CHUNKS, |world| {
         let c = world.joins_with(3, 2);
         world.voters(3);
         let (a, b) = (world.db(1), world.db(2));
@@ -285,7 +285,7 @@ fn of_two_appliers_none_is_given_to_what_lies_ahead_while_a_stream_is_on_its_way
 /// No key tells of what it waits for, so nothing is done ahead.
 #[test]
 fn where_no_applier_is_left_the_log_says_what_helps() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (a, b, c) = one_applier(world);
         let mut t = a.begin();
         fragments(&mut t, 1, 1);

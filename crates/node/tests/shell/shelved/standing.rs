@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dromon_node::Trx;
 
-use super::{LIMIT, PATIENT, all_have, all_is_over, held_back, shelve};
+use super::{PATIENT, all_have, all_is_over, held_back, shelve};
 use crate::chunks::{self, commit, end};
 use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, End, Key, Session, row};
@@ -16,7 +16,7 @@ use crate::world::{World, run};
 /// while the applier waits: behind the rollback of a stream that is shelved, or of one that runs again.
 #[test]
 fn who_waits_for_a_table_is_refused_where_an_applier_stands() {
-    run(3, PATIENT, LIMIT, |world| {
+    run(3, PATIENT, |world| {
         let (_, b, c, t) = shelve(world);
         let (patient, _) = held_back(world, &c, 70, 1);
         std::thread::sleep(Duration::from_millis(1500));
@@ -50,7 +50,7 @@ fn who_waits_for_a_table_is_refused_where_an_applier_stands() {
 #[test]
 fn so_is_who_waits_for_the_own_node_to_catch_up_but_later() {
     let options = "gcs.fc_limit=4;gcs.fc_single_primary=yes;dromon.stall_patience=PT0S;evs.suspect_timeout=PT44S;evs.inactive_timeout=PT50S";
-    run(2, options, LIMIT, |world| {
+    run(2, options, |world| {
         let (a, b) = (world.db(1), world.db(2));
         b.holds.close_asleep(Point::ApplyStart);
         let began = Instant::now();
@@ -89,7 +89,7 @@ fn an_applier_stands(world: &World) -> Arc<Db> {
 /// It may have the row for which the applier waits.
 #[test]
 fn who_has_a_place_behind_an_applier_that_stands_runs_again_there() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let b = an_applier_stands(world);
         let mut t = b.begin();
         t.put(row(70), 1).expect("a free row");
@@ -116,7 +116,7 @@ fn hears_of_its_failure(world: &World, t: Session) {
 
 #[test]
 fn who_failed_behind_an_applier_that_stands_is_told_before_its_place_comes() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (a, b) = (world.db(1), world.db(2));
         b.holds.close_asleep(Point::ApplyStart);
         let mut t = b.begin();
@@ -136,7 +136,7 @@ fn who_failed_behind_an_applier_that_stands_is_told_before_its_place_comes() {
 
 #[test]
 fn behind_a_statement_that_stands_too() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (a, b) = (world.db(1), world.db(2));
         assert!(a.set(row(1), 1).is_committed());
         world.settle();
@@ -166,7 +166,7 @@ fn behind_a_statement_that_stands_too() {
 /// It runs at its place, inside commit order.
 #[test]
 fn behind_a_statement_that_stands_at_its_place_too() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (a, b) = (world.db(1), world.db(2));
         assert!(a.set(row(1), 1).is_committed());
         world.settle();
@@ -208,7 +208,7 @@ fn out_in_chunks(world: &World, db: &Arc<Db>) -> (Arc<Trx>, JoinHandle<End>) {
 
 #[test]
 fn so_does_a_large_one_that_is_out_in_chunks() {
-    run(2, chunks::PATIENT, LIMIT, |world| {
+    run(2, chunks::PATIENT, |world| {
         let b = an_applier_stands(world);
         let (trx, client) = out_in_chunks(world, &b);
         world.until("it gives its rows back", || b.locked() == 0);
@@ -225,7 +225,7 @@ fn so_does_a_large_one_that_is_out_in_chunks() {
 /// A storage engine that waits for its disk looks the same.
 #[test]
 fn but_not_behind_one_that_stands_for_a_moment() {
-    run(2, chunks::PATIENT, LIMIT, |world| {
+    run(2, chunks::PATIENT, |world| {
         let b = an_applier_stands(world);
         let (_, client) = out_in_chunks(world, &b);
         std::thread::sleep(Duration::from_secs(3));
@@ -245,7 +245,7 @@ fn but_not_behind_one_that_stands_for_a_moment() {
 
 #[test]
 fn a_fragment_behind_an_applier_that_stands_ends_its_stream() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let b = an_applier_stands(world);
         let mut t = b.begin();
         t.put(row(70), 1).expect("a free row");
@@ -261,7 +261,7 @@ const DUPLICATE: &str = "Duplicate entry, Error_code: 1062;\0";
 /// Keys do not tell of every duplicate: two write sets pass that no database takes both of.
 #[test]
 fn who_runs_again_and_fails_as_everywhere_is_told_so() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (a, b) = (world.db(1), world.db(2));
         for db in [&a, &b] {
             db.fail_at(row(70), DUPLICATE);
@@ -283,7 +283,7 @@ fn who_runs_again_and_fails_as_everywhere_is_told_so() {
 
 /// A fragment that is rolled back at its origin, and fails on the others: all have the same.
 fn given_up_and_failed(nodes: usize) {
-    run(nodes, PATIENT, LIMIT, move |world| {
+    run(nodes, PATIENT, move |world| {
         let b = world.db(2);
         for n in 1..nodes {
             let n = if n == 2 { 3 } else { n };

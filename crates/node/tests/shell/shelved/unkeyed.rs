@@ -17,7 +17,7 @@ fn stream(world: &World) -> (Arc<Db>, Arc<Db>, Session) {
 
 #[test]
 fn with_one_applier_a_stream_is_shelved_before_a_row_of_its_table_is_looked_for() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (b, c, t) = stream(world);
         c.neighbour(row(BESIDE), row(1));
         let mut w = b.begin();
@@ -36,7 +36,7 @@ fn with_one_applier_a_stream_is_shelved_before_a_row_of_its_table_is_looked_for(
 
 #[test]
 fn with_one_applier_chunks_have_it_shelved_too() {
-    run(2, CHUNKS, LIMIT, |world| {
+    run(2, CHUNKS, |world| {
         let (b, c, t) = stream(world);
         c.neighbour(row(150), row(1));
         let mut w = large(&b, 100, 1);
@@ -55,7 +55,7 @@ fn with_one_applier_chunks_have_it_shelved_too() {
 /// Cascades are not applied in parallel either, and find their rows; and some keys are as long.
 #[test]
 fn where_rows_have_keys_nothing_is_shelved() {
-    run(2, PATIENT, LIMIT, |world| {
+    run(2, PATIENT, |world| {
         let (b, c, t) = stream(world);
         let mut w = b.begin();
         w.put(row(BESIDE), 5).expect("a free row");
