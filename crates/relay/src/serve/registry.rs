@@ -7,7 +7,8 @@
 //! it has applied, a file also counts as long as something of it is not. All that is decided
 //! here goes by the clock that nobody sets ([`Now::up`]): the other one is for people to read.
 //!
-//! Kept across restarts, a line for each: `server id, file, port, last seen, host`.
+//! Kept across restarts, a line for each: `server id, file, port, last seen, host`, and behind a tab, which no
+//! host has, the GTIDs that it had made itself: a build that does not know of these takes them for the host's.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::{self, Write as _};
@@ -221,6 +222,9 @@ const SAID_SECS: u64 = 600;
 /// Most of those that are known, unless more are here: a client may come with any server id.
 pub(crate) const KNOWN_MAX: usize = 1000;
 
+/// Of so many domains it is kept across restarts what a replica had made itself.
+const OWN_KEPT: usize = 64;
+
 /// So many of those that had to make room are named.
 const NAMED_MAX: usize = 10;
 
@@ -248,13 +252,18 @@ impl Registry {
             let mut number = || words.next().and_then(|w| w.parse::<u64>().ok());
             let fields = (number(), number(), number(), number());
             let host = words.next().unwrap_or_default();
+            let (host, own) = host.split_once('\t').unwrap_or((host, ""));
             let (Some(id), Some(needs), Some(port), Some(last_seen)) = fields else {
                 return Err(format!("line {}: {line}", n + 1));
             };
-            let (Ok(id), Ok(port)) = (u32::try_from(id), u16::try_from(port)) else {
+            let (Ok(id), Ok(port), Ok(own)) = (u32::try_from(id), u16::try_from(port), own.parse())
+            else {
                 return Err(format!("line {}: {line}", n + 1));
             };
-            let known = Known::new(host, port, needs, last_seen);
+            let known = Known {
+                own,
+                ..Known::new(host, port, needs, last_seen)
+            };
             registry.known.insert(id, known);
         }
         Ok(registry)
@@ -295,7 +304,11 @@ impl Registry {
         for (id, k) in &self.known {
             let host: String = k.host.chars().filter(|c| !c.is_control()).collect();
             // Writing to a string does not fail.
-            let _ = writeln!(out, "{id} {} {} {} {host}", k.needs, k.port, k.last_seen);
+            let _ = write!(out, "{id} {} {} {} {host}", k.needs, k.port, k.last_seen);
+            for (n, gtid) in k.own.iter().take(OWN_KEPT).enumerate() {
+                let _ = write!(out, "{}{gtid}", if n == 0 { '\t' } else { ',' });
+            }
+            out.push('\n');
         }
         out
     }
@@ -376,20 +389,24 @@ impl Registry {
 
     /// What it has as it comes; whether it says that by GTIDs.
     pub fn comes_with(&mut self, id: u32, connection: u32, has: &Position, by_gtid: bool) {
-        if let Some(known) = self.here(id, connection) {
-            known.sent.clone_from(has);
-            known.by_gtid = by_gtid;
-            // A replica whose SQL thread ran on says what it received, where the GTIDs of others may cover its own. If it
-            // has less than what it had made, that is lost.
-            let had = std::mem::take(&mut known.own);
-            let still = had.iter().filter(|own| {
-                let now = has.get(own.domain);
-                now.is_some_and(|now| now.seqno >= own.seqno)
-            });
-            for own in still.chain(has.iter().filter(|gtid| gtid.server == id)) {
-                known.own.set(own);
-            }
+        let Some(known) = self.here(id, connection) else {
+            return;
+        };
+        known.sent.clone_from(has);
+        known.by_gtid = by_gtid;
+        // A replica whose SQL thread ran on says what it received, where the GTIDs of others may cover its own. If it
+        // has less than what it had made, that is lost.
+        let had = std::mem::take(&mut known.own);
+        let still = had.iter().filter(|own| {
+            let now = has.get(own.domain);
+            now.is_some_and(|now| now.seqno >= own.seqno)
+        });
+        for own in still.chain(has.iter().filter(|gtid| gtid.server == id)) {
+            known.own.set(own);
         }
+        // After a start of the relay nobody else could tell.
+        let changed = known.own != had;
+        self.changed |= changed;
     }
 
     /// Who is to be asked next what it has applied: of those that are here and can be, the one that was

@@ -183,6 +183,40 @@ fn what_it_made_stays_made() {
     assert_eq!(comes(5, "1-1-12", "1-1-4"), "1-1-4");
 }
 
+/// The relay starts anew while the replica's SQL thread runs on: it comes with what it received.
+#[test]
+fn what_it_made_stays_made_over_a_start() {
+    let position = |text: &str| text.parse::<Position>().expect("a position");
+    let mut r = Registry::new(60);
+    r.begins(3, "db 3", 3306, 1, 5, at(1000));
+    assert!(r.take_changed());
+    r.comes_with(3, 1, &position("0-3-100,1-3-7,2-1-9"), true);
+    assert!(r.take_changed(), "it is to be written down");
+    r.comes_with(3, 1, &position("0-1-110,1-3-7,2-1-9"), true);
+    assert!(!r.take_changed(), "the same");
+    let text = r.text();
+    assert_eq!(text, "3 5 3306 1000 db 3\t0-3-100,1-3-7\n");
+    let mut r = Registry::parse(&text, 60).expect("as written");
+    assert_eq!(r.text(), text);
+    assert_eq!(r.known()[&3].host, "db 3");
+    r.begins(3, "db 3", 3306, 1, 5, at(2000));
+    r.comes_with(3, 1, &position("0-1-120,1-3-7"), true);
+    let has = r.known()[&3].has_if_applied(position("0-1-90"));
+    assert_eq!(has.to_string(), "0-3-100,1-3-7");
+    // It comes with less: that is lost, also for the next start.
+    r.take_changed();
+    r.comes_with(3, 1, &position("0-1-99"), true);
+    assert!(r.take_changed());
+    assert_eq!(r.text(), "3 5 3306 2000 db 3\n");
+    assert!(Registry::parse("3 5 3306 7 h\t0-3", 60).is_err());
+    // Of very many domains some are kept.
+    let many: Vec<String> = (0..1000).map(|domain| format!("{domain}-3-1")).collect();
+    r.comes_with(3, 1, &position(&many.join(",")), true);
+    let r = Registry::parse(&r.text(), 60).expect("as written");
+    let kept = r.known()[&3].has_if_applied(Position::new());
+    assert_eq!(kept.iter().count(), OWN_KEPT);
+}
+
 /// A relay that was started again has no answer yet.
 #[test]
 fn what_was_needed_counts_as_an_answer() {
