@@ -180,12 +180,14 @@ fn position_of(id: u32, channel: Option<&str>, rows: &[Row]) -> Result<Position,
 mod tests {
     use std::fs;
     use std::net::{IpAddr, TcpListener};
+    use std::sync::Mutex;
     use std::time::Instant;
 
     use dromon_binlog::{BinlogState, GroupName, Gtid};
     use dromon_log::SimDevice;
 
     use super::*;
+    use crate::clock::Moment;
     use crate::housekeeping::tests::{begins, options};
     use crate::http::{HttpServer, Questions};
     use crate::pull::{Following, Puller, Source, Wish};
@@ -371,6 +373,48 @@ mod tests {
         assert!(watcher.ask_one(at(1500)));
         server.registry().tick(at(1501), None);
         assert_eq!(server.registry().needed(1), Some((4, 3)), "it was asked");
+    }
+
+    /// A replica that was the primary: all that is here it wrote, and applied is none of it.
+    #[test]
+    fn readers_go_to_one_that_wrote_itself() {
+        let log = Log::terminal();
+        let view = stored(6).view();
+        let server = Server::new(
+            options(),
+            Arc::clone(&view),
+            Registry::new(60),
+            log.clone(),
+            0,
+        );
+        let has: Position = "0-1-6".parse().expect("a position");
+        // The relay itself has all.
+        let mut following = Following::default();
+        following.heard = Some(Moment::now());
+        following.idle = true;
+        following.beat = Duration::from_secs(600);
+        let http = HttpServer {
+            address: String::new(),
+            server: Arc::clone(&server),
+            view,
+            following: Arc::new(Mutex::new(following)),
+            watch: Some(watch()),
+            questions: Questions::default(),
+            log: log.clone(),
+        };
+        // Two that say the same, of which one wrote it.
+        let mut said = Vec::new();
+        for id in [1, 2] {
+            let mut registry = server.registry();
+            registry.begins(id, "", replica(id, 2, &log), id, 1, at(0));
+            registry.at(id, id, IpAddr::from([127, 0, 0, 1]), String::new());
+            registry.comes_with(id, id, &has, true);
+            drop(registry);
+            thread::sleep(Duration::from_millis(30));
+            said.push(http.replica(&id.to_string(), 0));
+        }
+        let codes: Vec<u16> = said.iter().map(|response| response.code).collect();
+        assert_eq!(codes, [200, 503], "{said:?}");
     }
 
     #[test]

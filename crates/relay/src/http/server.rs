@@ -59,7 +59,8 @@ impl HttpServer {
         }
     }
 
-    fn replica(&self, name: &str, max: u64) -> Response {
+    /// To `/replica/NAME`; `max`: milliseconds.
+    pub(crate) fn replica(&self, name: &str, max: u64) -> Response {
         let named: Vec<(u32, Known)> = {
             let registry = self.server.registry();
             let named = registry.named(name).into_iter();
@@ -70,7 +71,8 @@ impl HttpServer {
             (Some(watch), [(id, known)]) => known.connection.map(|connection| {
                 let ask = || -> Told { applied(watch, *id, known).map_err(|e| e.to_string()) };
                 let told = self.questions.ask((*id, connection), ask);
-                told.map(|position| self.view.lag_ms(&position))
+                // What it wrote itself it never applies.
+                told.map(|position| self.view.lag_ms(&known.has_if_applied(position)))
             }),
             _ => None,
         };
