@@ -34,6 +34,7 @@ mod header;
 pub mod hints;
 mod load;
 mod mysql_gtid;
+mod packed;
 mod query;
 mod rows;
 mod rows_event;

@@ -23,6 +23,7 @@ use crate::format::{Flavour, Format};
 use crate::gtid::Gtid;
 use crate::gtid_event::{GtidEvent, gtid_extra, gtid_flags};
 use crate::header::{EventType, flags};
+use crate::packed;
 use crate::rows_event::RowsEvent;
 use crate::stream::{Ending, Group, GroupName, Seen, Step};
 use crate::table_map::TableMap;
@@ -310,12 +311,10 @@ impl Collector {
 
     fn end(&mut self, ending: Ending) -> Option<WriteSet> {
         match ending {
-            Ending::Xid | Ending::Statement => {}
+            // What a payload ends with was seen in it.
+            Ending::Xid | Ending::Statement | Ending::Payload => {}
             Ending::Commit | Ending::Rollback => self.bar(Barrier::NotTransactional),
             Ending::XaPrepare | Ending::XaOnePhase => self.bar(Barrier::Xa),
-            Ending::Payload => {
-                self.bar(Barrier::UnknownEvent(EventType::TRANSACTION_PAYLOAD));
-            }
         }
         let open = self.open.take()?;
         Some(match open.barrier {
@@ -352,7 +351,33 @@ impl Collector {
             }
             Payload::TableMap(map) => self.table_map(&map, event, format.flavour()),
             Payload::Rows(rows) => self.changed_rows(&rows),
+            Payload::Other(body) if event.kind() == EventType::TRANSACTION_PAYLOAD => {
+                self.unpack(body, format);
+            }
             _ => self.other(event.kind()),
+        }
+    }
+
+    /// A transaction that was compressed as a whole. What of it cannot be read may have changed a table
+    /// (`CREATE TABLE … SELECT`).
+    fn unpack(&mut self, body: &[u8], format: &Format) {
+        let raw = packed::unpack(body, self.limits.bytes).unwrap_or_default();
+        let mut rest = &raw[..];
+        let mut last = None;
+        while let Some((event, behind)) = packed::first(rest) {
+            if event.kind() == EventType::TRANSACTION_PAYLOAD {
+                break;
+            }
+            self.inside(&event, format);
+            last = Some(event.kind());
+            rest = behind;
+        }
+        match last {
+            Some(EventType::XID) if rest.is_empty() => {}
+            // COMMIT, as where tables without transactions took part.
+            Some(EventType::QUERY) if rest.is_empty() => self.bar(Barrier::NotTransactional),
+            Some(EventType::XA_PREPARE) if rest.is_empty() => self.bar(Barrier::Xa),
+            _ => self.other(EventType::TRANSACTION_PAYLOAD),
         }
     }
 

@@ -3,6 +3,7 @@
 mod alters;
 mod domains;
 mod hidden;
+mod packed;
 mod rules;
 mod stream;
 #[path = "../support/mod.rs"]

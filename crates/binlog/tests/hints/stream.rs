@@ -2,9 +2,13 @@
 
 use dromon_binlog::hints::{Column, Hint, Hints, KeyPart, Limits, TableName, TableSchema};
 use dromon_binlog::{
-    Checksum, EventType, Format, Grouper, Gtid, GtidEvent, LogicalClock, MySqlGtid, Payload,
-    Position, TableMapParts, encode_event, gtid_flags,
+    CRC_LEN, Checksum, EventType, Format, Grouper, Gtid, GtidEvent, LogicalClock, MySqlGtid,
+    Payload, Position, TableMapParts, encode_event, gtid_flags,
 };
+
+use mysql_common::binlog::consts::TransactionPayloadCompressionType;
+use mysql_common::binlog::events::TransactionPayloadEvent;
+use mysql_common::proto::MySerialize;
 
 use crate::support::{event, format, format_event, gtid, header, mariadb, query};
 
@@ -304,6 +308,22 @@ impl Stream {
         self.group(begin, events)
     }
 
+    /// An ordinary transaction of MySQL, compressed as a whole.
+    pub fn packed(&mut self, changes: &[Change]) -> Hint {
+        let mut events = vec![self.statement("BEGIN")];
+        events.extend(changes.iter().flat_map(|c| self.rows(c, None)));
+        events.push(self.made(EventType::XID, &Payload::Xid(1)));
+        self.packed_group(&packed(&events))
+    }
+
+    /// A group that has such a body.
+    pub fn packed_group(&mut self, body: &[u8]) -> Hint {
+        let begin = self.begin(ORDINARY);
+        assert!(self.raw(&begin).is_none());
+        let raw = self.made(EventType::TRANSACTION_PAYLOAD, &Payload::Other(body));
+        self.raw(&raw).expect("a group ends")
+    }
+
     /// A statement that stands alone.
     pub fn alone(&mut self, text: &str) -> Hint {
         let begin = self.begin(gtid_flags::STANDALONE | gtid_flags::DDL);
@@ -311,6 +331,23 @@ impl Stream {
         let raw = self.statement(text);
         self.raw(&raw).expect("a group ends")
     }
+}
+
+/// These events, compressed, as another library writes that. They lose their checksums.
+pub fn packed(events: &[Vec<u8>]) -> Vec<u8> {
+    let mut raw = Vec::new();
+    for event in events {
+        let len = event.len() - CRC_LEN;
+        let begin = raw.len();
+        raw.extend(&event[..len]);
+        raw[begin + 9..begin + 13].copy_from_slice(&(len as u32).to_le_bytes());
+    }
+    let data = zstd::encode_all(&raw[..], 3).unwrap();
+    let zstd = TransactionPayloadCompressionType::ZSTD;
+    let event = TransactionPayloadEvent::new(data.len() as u64, zstd, raw.len() as u64, data);
+    let mut body = Vec::new();
+    event.serialize(&mut body);
+    body
 }
 
 pub const ORDINARY: u8 = gtid_flags::TRANSACTIONAL | gtid_flags::ALLOW_PARALLEL;
