@@ -433,6 +433,18 @@ impl Tls {
     }
 }
 
+/// Writes what is encrypted. A write that is interrupted (SIGSTOP and SIGCONT do, as it has a timeout) goes on: whoever
+/// gave the bytes takes an interruption for nothing done, and would give them again.
+fn push(connection: &mut Connection, mut out: impl Write) -> io::Result<()> {
+    while connection.wants_write() {
+        match connection.write_tls(&mut out) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            written => drop(written?),
+        }
+    }
+    Ok(())
+}
+
 /// What comes without being asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
@@ -531,9 +543,7 @@ impl Socket {
             connection.complete_io(&mut self.timed())?;
         }
         // What the last step left to say.
-        while connection.wants_write() {
-            connection.write_tls(&mut &*self.tcp)?;
-        }
+        push(&mut connection, &*self.tcp)?;
         self.tls = Some(Box::new(Tls {
             connection,
             raw: Vec::new(),
@@ -601,9 +611,7 @@ impl Read for Socket {
             } else if done > 0 {
                 break;
             } else {
-                while tls.connection.wants_write() {
-                    tls.connection.write_tls(&mut &*self.tcp)?;
-                }
+                push(&mut tls.connection, &*self.tcp)?;
                 if tls.fill(&mut timed)? == 0 {
                     break;
                 }
@@ -619,9 +627,7 @@ impl Write for Socket {
             return (&*self.tcp).write(buf);
         };
         let n = tls.connection.writer().write(buf)?;
-        while tls.connection.wants_write() {
-            tls.connection.write_tls(&mut &*self.tcp)?;
-        }
+        push(&mut tls.connection, &*self.tcp)?;
         Ok(n)
     }
 
@@ -677,6 +683,48 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+
+    /// Takes some bytes, and is interrupted, in turn.
+    #[derive(Default)]
+    struct Interrupted {
+        took: Vec<u8>,
+        calls: usize,
+    }
+
+    impl Write for Interrupted {
+        fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+            self.calls += 1;
+            if self.calls % 2 == 1 {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let n = buf.len().min(100);
+            self.took.extend(&buf[..n]);
+            Ok(n)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_interrupted_write_goes_on() {
+        let provider = provider("tls", Path::new("none")).expect("a processor of today");
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&version::TLS13])
+            .expect("it is known")
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
+        let name = ServerName::try_from("relay").expect("a name");
+        let hello = ClientConnection::new(Arc::new(config), name).expect("it begins");
+        let mut connection = Connection::from(hello);
+        let mut out = Interrupted::default();
+        push(&mut connection, &mut out).expect("it is taken");
+        assert!(!connection.wants_write() && out.calls > 3);
+        // One record, once.
+        let len = usize::from(u16::from_be_bytes([out.took[3], out.took[4]]));
+        assert_eq!(out.took.len(), 5 + len);
+    }
 
     #[test]
     fn times_of_any_length() {
