@@ -433,7 +433,8 @@ impl Registry {
     pub fn at(&mut self, id: u32, connection: u32, address: IpAddr, congestion: String) {
         if let Some(known) = self.here(id, connection) {
             known.congestion = congestion;
-            known.address = Some(address);
+            // Behind one port for both kinds one of IPv4 looks like one of IPv6, and no certificate is for that.
+            known.address = Some(address.to_canonical());
         }
     }
 

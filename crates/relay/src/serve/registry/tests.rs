@@ -134,6 +134,20 @@ fn an_answer_counts_till_the_next() {
     assert_eq!(r.needed(0), Some((6, 3)), "it cannot be asked any more");
 }
 
+/// A relay that listens to both kinds of addresses at one port.
+#[test]
+fn an_address_of_the_older_kind() {
+    let mut r = Registry::new(60);
+    let mut comes = |from: &str| {
+        r.begins(3, "", 0, 1, 5, at(0));
+        let from = from.parse().expect("an address");
+        r.at(3, 1, from, String::new());
+        r.known()[&3].address.map(|a| a.to_string())
+    };
+    assert_eq!(comes("::ffff:10.0.0.3").as_deref(), Some("10.0.0.3"));
+    assert_eq!(comes("2001:db8::3").as_deref(), Some("2001:db8::3"));
+}
+
 #[test]
 fn who_is_asked() {
     let mut r = Registry::new(60);
