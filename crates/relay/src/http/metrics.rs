@@ -180,6 +180,18 @@ pub fn metrics(s: &Status) -> String {
         );
     }
     out.family(
+        "replica_cut_off",
+        "gauge",
+        "What it needs was purged, and nothing is kept for it (see keep_size_hard).",
+    );
+    for (id, r) in &named {
+        out.value(
+            "replica_cut_off",
+            &[("server_id", id), ("host", &r.host)],
+            flag(r.cut_off),
+        );
+    }
+    out.family(
         "replica_sent_groups",
         "gauge",
         "Transactions sent since it came.",

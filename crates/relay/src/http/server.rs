@@ -109,6 +109,7 @@ impl HttpServer {
                 false => "hold",
             },
             applied: known.applied_file().map(|file| self.view.name(file)),
+            cut_off: known.is_cut_off(self.view.oldest().unwrap_or(0)),
             last_seen: known.last_seen,
             groups: known.groups,
             joined: known.joined,
@@ -200,5 +201,58 @@ impl HttpServer {
             forgotten,
             hints: self.hints(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dromon_binlog::BinlogState;
+    use dromon_log::SimDevice;
+
+    use super::*;
+    use crate::clock::Now;
+    use crate::housekeeping::tests::{begins, options};
+    use crate::serve::Registry;
+    use crate::store::{Limits, Store, StoreOptions};
+
+    #[test]
+    fn who_is_cut_off() {
+        let device = Arc::new(SimDevice::new(1));
+        let opened = Store::open(device, StoreOptions::default(), BinlogState::new());
+        let mut store = opened.expect("empty").0;
+        for _ in 0..4 {
+            store.begin_file(&begins()).expect("a good disk");
+        }
+        let (view, log) = (store.view(), Log::terminal());
+        let registry = Registry::new(60);
+        let server = Server::new(options(), Arc::clone(&view), registry, log.clone(), 0);
+        for (id, file) in [(3, 1), (4, 4)] {
+            let mut registry = server.registry();
+            registry.begins(id, "db", 3306, id, file, Now::default());
+            registry.ends(id, id, Now::default());
+        }
+        let http = HttpServer {
+            address: String::new(),
+            server,
+            view: Arc::clone(&view),
+            following: Arc::default(),
+            watch: None,
+            questions: Questions::default(),
+            log,
+        };
+        let cut_off = || {
+            let told = http.status().json();
+            [0, 1].map(|n| told["replicas"][n]["cut_off"].as_bool())
+        };
+        assert_eq!(cut_off(), [Some(false); 2]);
+        let hard = Limits {
+            size_hard: Some(1),
+            ..Limits::default()
+        };
+        assert_eq!(view.purge(hard, Some(1), 0).gone.len(), 3);
+        assert_eq!(cut_off(), [Some(true), Some(false)]);
+        let text = metrics(&http.status());
+        let line = "dromon_relay_replica_cut_off{server_id=\"3\",host=\"db\"} 1\n";
+        assert!(text.contains(line), "{text}");
     }
 }

@@ -62,6 +62,8 @@ pub struct ReplicaStatus {
     pub needs_by: &'static str,
     /// It was asked, and has applied all before this file; `None`: that is not known, and `hold` alone counts.
     pub applied: Option<String>,
+    /// What it needs is gone, and nothing is kept for it.
+    pub cut_off: bool,
     /// When it was here, in seconds since 1970.
     pub last_seen: u64,
     /// Groups sent since it came.
@@ -169,6 +171,7 @@ impl Status {
                     "needs_file": r.needs,
                     "needs_by": r.needs_by,
                     "applied_file": r.applied,
+                    "cut_off": r.cut_off,
                     "last_seen": r.last_seen,
                     "sent_groups": r.groups,
                     "sent_joined_groups": r.joined,

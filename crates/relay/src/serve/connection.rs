@@ -408,7 +408,7 @@ impl<'a> Connection<'a> {
             connected: known.connection.is_some(),
             last_seen: known.last_seen,
             needs: self.server.view.name(known.needs),
-            cut_off: known.holds(oldest).is_none(),
+            cut_off: known.is_cut_off(oldest),
         };
         registry.known().iter().map(listing).collect()
     }

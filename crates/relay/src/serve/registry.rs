@@ -130,6 +130,11 @@ impl Known {
         self.seen = Some(now.up);
     }
 
+    /// Whether nothing that is left would do for it, if the oldest file of all is this.
+    pub fn is_cut_off(&self, oldest: u64) -> bool {
+        self.holds(oldest).is_none()
+    }
+
     /// The oldest file that is kept for it, if the oldest one of all is this. One that lacks what is not
     /// there any more can begin only with a file that it was sent something of; `None`: it was sent
     /// nothing of any that is left, and nothing that is kept would help it.
@@ -644,8 +649,8 @@ impl Registry {
 
     /// Those for which nothing that is left would do.
     pub fn cut_off(&self, oldest: u64) -> impl Iterator<Item = (u32, &Known)> {
-        let cut = move |k: &Known| k.holds(oldest).is_none();
-        let known = self.known.iter().filter(move |(_, k)| cut(k));
+        let known = self.known.iter();
+        let known = known.filter(move |(_, k)| k.is_cut_off(oldest));
         known.map(|(id, k)| (*id, k))
     }
 
