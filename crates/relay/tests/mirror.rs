@@ -250,7 +250,7 @@ proptest! {
         for number in 1..=primary.files.len() {
             for (at, _) in primary.events(number).into_iter().step_by(3) {
                 let from = Place { file: number as u64, at: at as u64 };
-                prop_assert!(view.is_boundary(from).expect("readable"));
+                prop_assert!(view.before(from).expect("readable").is_some());
                 let wanted = real(primary.send(Some(from)));
                 prop_assert_eq!(real(fed(&view, from)), wanted);
                 prop_assert_eq!(Place::of_position(&from.as_position()), Some(from));

@@ -24,6 +24,9 @@ const ON_THE_WAY: Duration = Duration::from_secs(10);
 /// As much may the primary's clock be ahead of the relay's, in seconds.
 const CLOCKS: u32 = 60;
 
+/// See [`Connection::begin`].
+type Beginning = (Place, Option<BinlogState>, Wanted, Position);
+
 /// What cannot be read. An error stops a replica for good; that descriptors are short does not.
 fn unreadable(error: StoreError) -> Ended {
     match error.is_shortage() {
@@ -58,17 +61,15 @@ impl Connection<'_> {
         let came = Instant::now();
         let now = u32::try_from(unix_now()).unwrap_or(u32::MAX);
         let late = now.max(server.view.newest()).saturating_add(CLOCKS);
-        let (place, state, mut wanted) = self.begin(wants).map_err(|e| (e, sequence))?;
+        let began = self.begin(wants).map_err(|e| (e, sequence))?;
+        let (place, state, mut wanted, before) = began;
         if wants.other_ways {
             wanted.has_other_ways();
         }
         let has = match &wants.from {
             From::Gtid(position) => position.clone(),
             _ if server.view.kind().by_place() => place.as_position(),
-            From::Set(_) | From::File(..) => server
-                .view
-                .head(place.file)
-                .map_or_else(|_| Position::new(), |head| head.start.mariadb.position()),
+            From::Set(_) | From::File(..) => before,
         };
         if let (Some(id), Some(r)) = (id, &self.registered) {
             let mut registry = server.registry();
@@ -114,8 +115,9 @@ impl Connection<'_> {
         }
     }
 
-    /// Where it begins, all groups before, and what is left out.
-    fn begin(&self, wants: &Wants) -> Result<(Place, Option<BinlogState>, Wanted), Ended> {
+    /// Where it begins, all groups before, what is left out, and, of one that comes by file and byte, the last
+    /// groups before that.
+    fn begin(&self, wants: &Wants) -> Result<Beginning, Ended> {
         let view = &self.server.view;
         let refuse = |why: String| Ended::Refused(Failure::new(errors::DUMP, why));
         self.wait_for_a_file()?;
@@ -135,9 +137,9 @@ impl Connection<'_> {
                     at: (*at).max(4),
                 };
                 self.wait_for(place)?;
-                match view.is_boundary(place) {
-                    Ok(true) => Ok((place, None, Wanted::all())),
-                    Ok(false) => Err(refuse(format!(
+                match view.before(place) {
+                    Ok(Some(before)) => Ok((place, None, Wanted::all(), before)),
+                    Ok(None) => Err(refuse(format!(
                         "No event begins at byte {at} of {}.",
                         view.name(file)
                     ))),
@@ -151,7 +153,7 @@ impl Connection<'_> {
     fn begin_behind(
         &self,
         found: Result<Result<Found, Refused>, StoreError>,
-    ) -> Result<(Place, Option<BinlogState>, Wanted), Ended> {
+    ) -> Result<Beginning, Ended> {
         let view = &self.server.view;
         match found {
             Err(error) => Err(unreadable(error)),
@@ -176,7 +178,7 @@ impl Connection<'_> {
                 }
                 // MySQL's files say it themselves.
                 let state = (view.kind() == Kind::MariaDb).then_some(begin.state.mariadb);
-                Ok((begin.place, state, begin.wanted))
+                Ok((begin.place, state, begin.wanted, Position::new()))
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Reads a file of events through, and says what is in it and where it ends well.
 
 use dromon_binlog::{
-    BinlogState, Cut, EVENT_MAX, Event, EventType, FILE_MAGIC, Format, GroupName, Grouper,
-    GtidList, HEADER_LEN, Header, Payload, Step, StreamError, check_magic, cut_event,
+    BinlogState, Cut, EVENT_MAX, Event, EventType, FILE_MAGIC, Format, GroupName, Grouper, Gtid,
+    GtidList, HEADER_LEN, Header, Payload, Seen, Step, StreamError, check_magic, cut_event,
 };
 use dromon_log::DeviceFile;
 
@@ -280,6 +280,17 @@ pub fn scan(
     }
     scan.head = Some(head);
     Ok(scan)
+}
+
+/// The group of MariaDB that ends with an event.
+pub fn ended(seen: &Seen<'_>) -> Option<Gtid> {
+    match seen.step {
+        Step::End(group, _) | Step::Alone(group, _) => match group.name {
+            GroupName::MariaDb(gtid) => Some(gtid),
+            GroupName::MySql { .. } | GroupName::Nameless => None,
+        },
+        Step::Between | Step::Begin(_) | Step::Within => None,
+    }
 }
 
 /// Events of a file one after the other.

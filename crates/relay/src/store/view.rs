@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use dromon_binlog::{BinlogState, Cut, EVENT_MAX, GtidSet, Position, cut_event};
+use dromon_binlog::{BinlogState, Cut, EVENT_MAX, Grouper, GtidSet, Position, cut_event};
 use dromon_log::{Device, DeviceFile};
 
 use super::beside::{self, HintReader};
@@ -15,7 +15,7 @@ use super::names::{file_name, file_number};
 use super::places::{Begin, FileEntry, Places, Refused};
 use super::points::Point;
 use super::purge::{Candidate, Limits, Verdict, verdict};
-use super::scan::{Events, Head, head, scan};
+use super::scan::{Events, Head, ended, head, scan};
 use super::stamps::{Stamps, since};
 use super::tail::{Chunk, Tail};
 use crate::clock::Clock;
@@ -452,26 +452,35 @@ impl View {
         })
     }
 
-    /// Whether an event begins at this byte of a file, or it is the file's end.
-    pub fn is_boundary(&self, place: Place) -> Result<bool, StoreError> {
+    /// What who has all before a place has, if an event begins there or the file ends: the last group of each
+    /// domain. `None`: none does.
+    pub fn before(&self, place: Place) -> Result<Option<Position>, StoreError> {
         let name = self.name(place.file);
-        let (len, from) = match self.shared().places.file(place.file) {
+        let head = self.head(place.file)?;
+        let (len, from, mut has) = match self.shared().places.file(place.file) {
             None => return Err(StoreError::NoFile { file: name }),
             Some(file) => {
-                let n = file.points.partition_point(|p| p.at <= place.at);
-                let from = n.checked_sub(1).map_or(4, |n| file.points[n].at);
-                (file.len, from)
+                let points = file.points.partition_point(|p| p.at <= place.at);
+                match points.checked_sub(1).map(|n| &file.points[n]) {
+                    None => (file.len, 4, head.start.mariadb.position()),
+                    Some(point) => (file.len, point.at, point.state.mariadb.position()),
+                }
             }
         };
+        let mut grouper = Grouper::of_file_from(from, head.format);
         let file = self.open(place.file)?;
         let mut events = Events::new(&*file, &name, from, len);
         while events.at < place.at {
             match events.next().map_err(StoreError::passing)? {
-                Ok(Some(_)) => {}
-                Ok(None) | Err(_) => return Ok(false),
+                // What is damaged is found when it is sent.
+                Ok(Some(raw)) => {
+                    let ended = grouper.event(raw).ok().and_then(|seen| ended(&seen));
+                    ended.map(|gtid| has.set(gtid));
+                }
+                Ok(None) | Err(_) => return Ok(None),
             }
         }
-        Ok(events.at == place.at)
+        Ok((events.at == place.at).then_some(has))
     }
 
     /// Removes what may go; tells what, and how many more would go if no replica needed them. One

@@ -2,6 +2,7 @@
 
 mod acks;
 mod beats;
+mod by_file;
 #[path = "../common/mod.rs"]
 mod common;
 mod http;

@@ -175,9 +175,10 @@ proptest! {
             let found = view.find(&position).expect("readable").expect("nothing was purged");
             prop_assert!(found.damage.is_none());
             let begin = found.begin.expect("there is a file");
-            prop_assert!(view.is_boundary(begin.place).expect("readable"));
+            let before = view.before(begin.place).expect("readable");
+            prop_assert_eq!(before, Some(begin.state.mariadb.position()));
             let inside = Place { at: begin.place.at + 1, ..begin.place };
-            prop_assert!(!view.is_boundary(inside).expect("readable"));
+            prop_assert!(view.before(inside).expect("readable").is_none());
             let mut wanted = begin.wanted;
             let mut events = common::groups_from(&view, begin.place);
             events.retain(|g| wanted.takes(g.0).expect("it is there"));
