@@ -2,6 +2,7 @@
 //! depends on it, so nothing that goes wrong here ends anything: it is tried again.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,23 @@ use crate::store::{Limits, StoreError, View};
 /// So long nothing is purged where there are files and no list of who needs them: replicas that run
 /// come back within it.
 pub(crate) const UNLISTED: Duration = Duration::from_secs(120);
+
+/// A relay began so, and these two minutes were not over yet: it wrote a list of those that had come by then.
+const UNLISTED_MARK: &str = "dromon-relay.unlisted";
+
+/// Whether nobody knows who needs the files that are there: there is no list of that, or one that was begun less than
+/// [`UNLISTED`] before the last relay ended. Until that is over the next start is told so, too.
+pub(crate) fn is_unlisted(device: &dyn Device) -> bool {
+    let names = device.list().unwrap_or_default();
+    let is_there = |name: &str| names.iter().any(|other| other == name);
+    let marked = is_there(UNLISTED_MARK);
+    let unlisted = marked || !is_there(REPLICAS);
+    if unlisted && !marked {
+        // On a full disk the list cannot be written either.
+        let _ = device.create(UNLISTED_MARK).map(drop);
+    }
+    unlisted
+}
 
 /// So long files are removed each time: no primary notices that nothing is pulled meanwhile.
 pub(crate) const AT_ONCE: Duration = Duration::from_millis(100);
@@ -90,7 +108,24 @@ impl Housekeeping {
     pub fn without_purging(&mut self) {
         if self.is_due() {
             let saved = self.keep_list(self.server.now());
+            let saved = saved.and_then(|()| self.is_listed());
             self.complain(saved.err());
+        }
+    }
+
+    /// The list is on the disk: if there was time enough, it has all that run.
+    fn is_listed(&mut self) -> Result<(), StoreError> {
+        if self.keep.unlisted_until.is_none_or(|u| Instant::now() < u) {
+            return Ok(());
+        }
+        match self.keep.device.remove(UNLISTED_MARK) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                Err(StoreError::access("remove", UNLISTED_MARK)(e))
+            }
+            _ => {
+                self.keep.unlisted_until = None;
+                Ok(())
+            }
         }
     }
 
@@ -147,6 +182,7 @@ impl Housekeeping {
 
     fn keep_house(&mut self, now: Now) {
         let saved = self.keep_list(now);
+        let saved = saved.and_then(|()| self.is_listed());
         let held = self.server.registry().held().map_or(0, |(files, _)| files);
         // Not before: writing takes a while, and who comes in the meantime needs files, too.
         let oldest = self.view.oldest().unwrap_or(0);
@@ -246,7 +282,6 @@ impl Housekeeping {
 pub(crate) mod tests {
     use std::collections::BTreeMap;
     use std::fs;
-    use std::io;
     use std::sync::OnceLock;
 
     use dromon_binlog::{
@@ -370,6 +405,25 @@ pub(crate) mod tests {
         housekeeping.keep.unlisted_until = Some(Instant::now());
         housekeeping.keep_house(at(1003));
         assert_eq!(housekeeping.view.oldest(), Some(3));
+    }
+
+    /// It is started anew before all had the time to come.
+    #[test]
+    fn the_next_start_is_without_a_list_too() {
+        let log = Log::terminal();
+        let device = SimDevice::new(1);
+        let start = || is_unlisted(&device);
+        assert!(start());
+        let mut housekeeping = housekeeping(&device, &log);
+        housekeeping.keep.unlisted_until = Some(Instant::now() + UNLISTED);
+        housekeeping.server.registry().ends(3, 1, at(1001));
+        housekeeping.keep_house(at(1001));
+        assert!(device.content(REPLICAS).is_some(), "who was here is known");
+        assert!(start(), "the others may still come");
+        housekeeping.keep.unlisted_until = Some(Instant::now());
+        housekeeping.keep_house(at(1121));
+        assert!(!start(), "they had the time");
+        assert!(device.content(UNLISTED_MARK).is_none());
     }
 
     /// What was sent long ago stays as long as it is not applied.

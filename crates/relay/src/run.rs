@@ -17,7 +17,7 @@ use crate::anew::{Anew, begin_anew, has_room};
 use crate::clock::Now;
 use crate::config::Config;
 use crate::descriptors;
-use crate::housekeeping::{AT_ONCE, Housekeeping, Keep, UNLISTED};
+use crate::housekeeping::{AT_ONCE, Housekeeping, Keep, UNLISTED, is_unlisted};
 use crate::http::{HttpServer, Questions};
 use crate::log::{Level, Log};
 use crate::pull::{Desk, Following, Login, PositionKind, Puller, read_for_ever};
@@ -130,7 +130,7 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
     report(&log, &store, &opened);
     let path = config.dir.join(REPLICAS);
     let mut registry = load(&path, config.hold.as_secs())?;
-    let unlisted = !path.exists() && !store.view().list().is_empty();
+    let unlisted = !store.view().list().is_empty() && is_unlisted(&*device);
     registry.started(Now::default());
     let renumbered = registry.renumber(store.end().map(|end| end.file), store.first_file());
     let cannot_listen = |source| RunError::Listen {

@@ -233,6 +233,8 @@ fn who_comes_is_written_down() {
     until("it is written down", || list().starts_with("43 1 3306 "));
     drop(relay);
     assert!(list().ends_with(" db43\n"), "{}", list());
+    // It began without a list: the next one knows that others may be missing in this one.
+    assert!(dir.join("dromon-relay.unlisted").exists());
     Following::stop(&following);
     pulls.join().expect("it ends").expect("a good disk");
 }
