@@ -180,6 +180,12 @@ pub(crate) fn of_system(code: u16, text: &str) -> Option<(&'static str, &'static
     OF_SYSTEM.into_iter().find(|(said, _)| says(said))
 }
 
+/// Whether it is a file that has no room, by the number of the server's system. It may be one that only this statement needs,
+/// in a `tmpdir` of its own.
+pub(crate) fn is_of_full_file(code: u16, text: &str) -> bool {
+    matches!(of_system(code, text), Some((_, DISK)))
+}
+
 /// What a server lacks that says this error, if it may have more of it later.
 pub(crate) fn scarce(code: u16, text: &str) -> Option<&'static str> {
     if let Some((_, what)) = of_system(code, text) {

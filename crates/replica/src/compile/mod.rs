@@ -325,6 +325,21 @@ impl Op {
     pub(crate) fn is_place(&self) -> bool {
         matches!(self, Op::Statement { text, .. } if is_place(text))
     }
+
+    /// What is sent of it.
+    fn sent(&self) -> &[u8] {
+        match self {
+            Op::Last => &[],
+            Op::Rows { text, .. } | Op::Binlog { text, .. } | Op::Statement { text, .. } => text,
+        }
+    }
+}
+
+/// Whether the same statements are sent of both, in the same packets.
+pub(crate) fn are_sent_alike(one: &[Op], other: &[Op]) -> bool {
+    let [one, other] =
+        [one, other].map(|ops| ops.iter().map(Op::sent).filter(|text| !text.is_empty()));
+    one.eq(other)
 }
 
 /// A unit cannot be applied.

@@ -25,8 +25,8 @@ use super::{ANOTHER, Difference, End, Settings, Shared, naming, texts};
 use crate::ahead::SLOTS;
 use crate::client::{ClientError, Result as Answer};
 use crate::compile::{
-    Asks, Collations, Expect, Load, Note, Op, Options, Style, asks, binlog_statement, compile,
-    in_fragments, may_name_others,
+    Asks, Collations, Expect, Load, Note, Op, Options, Style, are_sent_alike, asks,
+    binlog_statement, compile, in_fragments, may_name_others,
 };
 use crate::engine::Progress;
 use crate::names::is_qualified;
@@ -356,6 +356,17 @@ impl Worker {
                     alone += 1;
                     if trouble.passes() && alone < TRIES {
                         self.count(n, None, "error", trouble.name());
+                    } else if style == Style::Folded
+                        && trouble.is_of_full_file()
+                        && self.is_folded(unit)
+                    {
+                        // Where `tmpdir` is too small for the temporary table of many rows, waiting might never end.
+                        self.count(n, None, "error", trouble.name());
+                        style = Style::Single;
+                        self.progress
+                            .counters
+                            .singles
+                            .fetch_add(1, Ordering::Relaxed);
                     } else if trouble.scarce().is_some() {
                         // At once there is no more of it, whatever the statements are.
                         return Err(trouble.rolled_back());
@@ -376,6 +387,17 @@ impl Worker {
                 }
             }
             self.wait_again(n)?;
+        }
+    }
+
+    /// Whether it is sent otherwise row by row.
+    fn is_folded(&self, unit: &Unit) -> bool {
+        let folded = unit
+            .made
+            .get(|| compile(unit, &self.options(Style::Folded)));
+        match (folded, compile(unit, &self.options(Style::Single))) {
+            (Ok(folded), Ok(single)) => !are_sent_alike(folded, &single),
+            _ => false,
         }
     }
 

@@ -4,7 +4,7 @@ use dromon_binlog::Gtid;
 
 use super::super::naming::Name;
 use crate::catalog::Tables;
-use crate::client::{ClientError, may_be_done, of_system, scarce};
+use crate::client::{ClientError, is_of_full_file, may_be_done, of_system, scarce};
 use crate::compile::{CompileError, Note};
 
 /// Errors that go away: lock waits, deadlocks, killed queries, too many of something.
@@ -203,6 +203,11 @@ impl Trouble {
             Trouble::Error(code, text) | Trouble::OfRow(code, text, _) => scarce(*code, text),
             _ => None,
         }
+    }
+
+    /// Whether a file had no room that smaller statements may not need.
+    pub(super) fn is_of_full_file(&self) -> bool {
+        matches!(self, Trouble::Error(code, text) | Trouble::OfRow(code, text, _) if is_of_full_file(*code, text))
     }
 
     /// The same trouble, of a unit of which nothing is in the target.

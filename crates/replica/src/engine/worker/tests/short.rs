@@ -152,6 +152,45 @@ fn what_the_system_lacks() {
     }
 }
 
+/// Many rows in one statement may need a file in a `tmpdir` that is too small for it: row by row none does, and
+/// nothing is waited for. Where the disk is full for that, too, it is.
+#[test]
+fn a_folded_unit_on_a_full_tmpdir_goes_on_row_by_row() {
+    let all: Vec<_> = (1..=3).map(|id| (None, Some((id, Some("a"))))).collect();
+    let one = || unit(vec![rows("plain", &all)]);
+    let folded =
+        |said: &str| said.starts_with("INSERT INTO `d`") && said.matches("),(").count() > 1;
+    for (code, text, _) in FULL {
+        for for_all in [false, true] {
+            let fake = Fake::new(move |said| match said {
+                _ if folded(said) => Some(Reply::Says(code, text)),
+                _ if for_all && said.starts_with("INSERT INTO `d`") => {
+                    Some(Reply::Says(code, text))
+                }
+                other => epoch(other),
+            });
+            let end = applied(&fake, &[], one());
+            let done = fake.done();
+            let tried = done.iter().filter(|said| *said == "BEGIN").count();
+            assert_eq!(tried, 2, "{text}: {done:?}");
+            match for_all {
+                false => {
+                    assert_eq!(end, End::Told, "{text}: {done:?}");
+                    let inserts = |said: &&String| said.starts_with("INSERT INTO `d`");
+                    assert_eq!(done.iter().filter(inserts).count(), 4, "{done:?}");
+                }
+                true => assert!(waits(end).what.contains("disk"), "{text}"),
+            }
+        }
+    }
+    // More memory, or leave to ask, is not there for single rows either.
+    let fake = Fake::new(move |said| match said {
+        _ if folded(said) => Some(Reply::Fail(1041)),
+        other => epoch(other),
+    });
+    waits(applied(&fake, &[], one()));
+}
+
 /// What could not be written of a DDL may be the last trace of what it has done: then it is for people.
 #[test]
 fn a_ddl_on_a_full_disk() {
