@@ -76,45 +76,93 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             source,
         })?,
     };
-    let system = |what| move |source| RunError::System { what, source };
-    patiently(&log, NO_THREAD, || log.reopen_at_hangup()).map_err(system("wait for signals"))?;
-    let progress = Arc::new(Progress::default());
-    if let Some(address) = &config.http {
-        let listener = TcpListener::bind(address).map_err(|source| RunError::Http {
+    // A name may be looked up for long: a signal that nobody catches yet ends that.
+    let bind = |address: &String| {
+        TcpListener::bind(address).map_err(|source| RunError::Http {
             address: address.clone(),
             source,
-        })?;
+        })
+    };
+    let listener = config.http.as_ref().map(bind).transpose()?;
+    let told = Told::by_signals().map_err(no_signals)?;
+    match follow_with_threads(config, &log, &told, listener) {
+        Err(error) if told.is_told() => {
+            let text = format!("Ends, as told, before it has begun: {error}.");
+            log.say(Level::Note, &text);
+            Ok(true)
+        }
+        done => done,
+    }
+}
+
+/// Whether signals tell the process to end. There may be no thread that waits for them yet, nor for long.
+struct Told {
+    at_once: Arc<AtomicBool>,
+    signals: Arc<Mutex<Signals>>,
+}
+
+impl Told {
+    fn by_signals() -> io::Result<Told> {
+        // Those that come from here on are kept for the thread, too.
+        let signals = Arc::new(Mutex::new(Signals::new([SIGTERM, SIGINT])?));
+        let at_once = Arc::new(AtomicBool::new(false));
+        for signal in [SIGTERM, SIGINT] {
+            signal_hook::flag::register(signal, Arc::clone(&at_once))?;
+        }
+        Ok(Told { at_once, signals })
+    }
+
+    fn is_told(&self) -> bool {
+        self.at_once.load(Ordering::Acquire)
+    }
+}
+
+fn no_signals(source: io::Error) -> RunError {
+    let what = "wait for signals";
+    RunError::System { what, source }
+}
+
+/// Runs, once signals are caught. `listener`: HTTP's.
+fn follow_with_threads(
+    config: &Config,
+    log: &Log,
+    told: &Told,
+    listener: Option<TcpListener>,
+) -> Result<bool, RunError> {
+    let is_told = || told.is_told();
+    patiently(log, NO_THREAD, is_told, || log.reopen_at_hangup()).map_err(no_signals)?;
+    let progress = Arc::new(Progress::default());
+    if let (Some(address), Some(listener)) = (&config.http, listener) {
         let listener = Arc::new(listener);
         let (l, s, p) = (log.clone(), config.settings.clone(), Arc::clone(&progress));
-        start(&log, "http-listen", move || {
+        start(log, told, "http-listen", move || {
             http::serve(&listener, &l, s, p)
         })?;
         log.say(Level::Note, &format!("Answers HTTP on {address}."));
     }
-    let signals = Signals::new([SIGTERM, SIGINT]).map_err(system("wait for signals"))?;
-    let (signals, told) = (Arc::new(Mutex::new(signals)), Arc::clone(&progress));
-    start(&log, "signals", move || {
+    let (signals, ends) = (Arc::clone(&told.signals), Arc::clone(&progress));
+    start(log, told, "signals", move || {
         let mut signals = signals.lock().unwrap_or_else(PoisonError::into_inner);
         if signals.forever().next().is_some() {
-            told.tell_to_end();
+            ends.tell_to_end();
         }
     })?;
     let over = Arc::new(AtomicBool::new(false));
     let (asking, reporting) = {
         let (p, o) = (Arc::clone(&progress), Arc::clone(&over));
         let (c, l) = (config.clone(), log.clone());
-        let asking = start(&log, "goal", move || ask(&c, &p, &o, &l))?;
+        let asking = start(log, told, "goal", move || ask(&c, &p, &o, &l))?;
         let (p, o, c, l) = (
             Arc::clone(&progress),
             Arc::clone(&over),
             config.clone(),
             log.clone(),
         );
-        let reporting = start(&log, "report", move || report(&c, &p, &o, &l))?;
+        let reporting = start(log, told, "report", move || report(&c, &p, &o, &l))?;
         (asking, reporting)
     };
     let began = Done::by_now(&progress);
-    let well = follow(config, &log, &progress);
+    let well = follow(config, log, &progress);
     over.store(true, Ordering::Release);
     progress.set_end(if well { "as told" } else { "with an error" });
     let _ = asking.join();
@@ -126,11 +174,13 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
 /// Starts a thread that lives as long as the replica.
 fn start(
     log: &Log,
+    told: &Told,
     name: &str,
     run: impl FnOnce() + Clone + Send + 'static,
 ) -> Result<JoinHandle<()>, RunError> {
     let named = || thread::Builder::new().name(format!("dromon-{name}"));
-    let started = patiently(log, NO_THREAD, || named().spawn(run.clone()));
+    let spawn = || named().spawn(run.clone());
+    let started = patiently(log, NO_THREAD, || told.is_told(), spawn);
     started.map_err(|source| RunError::System {
         what: "start a thread",
         source,
@@ -138,16 +188,18 @@ fn start(
 }
 
 /// Does what takes a thread. A host that has none to give may have one soon, as where many programs start at once.
+/// Whoever is told to end waits for none.
 fn patiently<T>(
     log: &Log,
     patience: Duration,
+    is_told: impl Fn() -> bool,
     mut attempt: impl FnMut() -> io::Result<T>,
 ) -> io::Result<T> {
     let until = Instant::now() + patience;
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
     loop {
         let error = match attempt() {
-            Err(error) if is_of_threads(&error) && Instant::now() < until => error,
+            Err(error) if is_of_threads(&error) && Instant::now() < until && !is_told() => error,
             done => return done,
         };
         if backoff.failures() == 0 {
@@ -519,13 +571,18 @@ mod tests {
         let (log, long) = (Log::terminal(), Duration::from_secs(3600));
         let short_of = |times: u32, kind: io::ErrorKind, patience| {
             let mut tried = 0;
-            let done = patiently(&log, patience, || {
-                tried += 1;
-                match tried > times {
-                    true => Ok(tried),
-                    false => Err(kind.into()),
-                }
-            });
+            let done = patiently(
+                &log,
+                patience,
+                || false,
+                || {
+                    tried += 1;
+                    match tried > times {
+                        true => Ok(tried),
+                        false => Err(kind.into()),
+                    }
+                },
+            );
             (done.map_err(|error| error.kind()), tried)
         };
         for kind in [io::ErrorKind::WouldBlock, io::ErrorKind::OutOfMemory] {
@@ -535,6 +592,31 @@ mod tests {
         }
         let refused = io::ErrorKind::PermissionDenied;
         assert_eq!(short_of(1, refused, long), (Err(refused), 1));
+    }
+
+    /// Whoever is told to end by a signal while no thread is given, not even one that would hear of it, ends.
+    #[test]
+    fn a_start_that_waits_for_threads_hears_signals() {
+        let (log, told) = (Log::terminal(), Told::by_signals().expect("handlers"));
+        let mut tried = 0;
+        let began = Instant::now();
+        let attempt = || -> io::Result<()> {
+            tried += 1;
+            if tried == 2 {
+                signal_hook::low_level::raise(SIGTERM)?;
+            }
+            Err(io::ErrorKind::WouldBlock.into())
+        };
+        let done = patiently(&log, Duration::from_secs(20), || told.is_told(), attempt);
+        assert_eq!(
+            done.map_err(|error| error.kind()),
+            Err(io::ErrorKind::WouldBlock)
+        );
+        assert!(began.elapsed() < Duration::from_secs(10));
+        assert_eq!(tried, 2);
+        // Whoever listens later has it, too.
+        let mut signals = told.signals.lock().expect("nobody panics");
+        assert_eq!(signals.pending().next(), Some(SIGTERM));
     }
 
     /// A target that has run out of something all night: the status says of what, and it ends only when told.
