@@ -156,15 +156,24 @@ const SAYS_WHAT_IS: [&str; 6] = [".frm", ".frm~", ".TRG", ".TRG~", ".TRN", ".TRN
 /// How the name of a file begins that becomes a table when an ALTER TABLE is done.
 const ALTERED: &str = "#sql-alter";
 
-/// Whether a server that says this error for want of something may have done what it was to do, if no
-/// rollback takes that back. It may be its binlog that has no room.
+/// Errors that a file could not be written, or not brought to the disk: of its binlog a server says them behind what it did.
+const OF_WRITING: [u16; 3] = [3, 27, 1026];
+/// What a server's system says of a disk that is broken, with its number.
+const BROKEN: &str = "5 \"Input/output error\"";
+
+/// Whether a server that says this error may have done what it was to do, if no rollback takes that back. It may be its
+/// binlog that has no room, or cannot be written for another reason.
 pub(crate) fn may_be_done(code: u16, text: &str) -> bool {
+    let is_of_disk = OF_WRITING.contains(&code)
+        || of_system(code, text).is_some()
+        || OF_FILE.contains(&code) && says(text, BROKEN);
     // `… '<name>' (errno: …`, whatever language it speaks. Names have no quotes of their own on a disk.
     let before = text.split_once("' (").map_or("", |(before, _)| before);
     let name = before.rsplit('\'').next().unwrap_or_default();
     let base = name.rsplit('/').next().unwrap_or_default();
     let is_before = SAYS_WHAT_IS.iter().any(|end| name.ends_with(end)) || base.starts_with(ALTERED);
-    OF_FILE.contains(&code) && !(is_before && matches!(code, 1 | 3))
+    let is_of_file = OF_WRITING.contains(&code) || OF_FILE.contains(&code);
+    is_of_disk && is_of_file && !(is_before && matches!(code, 1 | 3))
 }
 
 /// What the server's system says that it lacks, and what that is.
@@ -172,12 +181,13 @@ pub(crate) fn of_system(code: u16, text: &str) -> Option<(&'static str, &'static
     if !OF_ENGINE.contains(&code) && !OF_FILE.contains(&code) {
         return None;
     }
-    // With a digit before it, it is another number.
-    let says = |said: &str| {
-        let mut found = text.match_indices(said);
-        found.any(|(at, _)| !text[..at].ends_with(|c: char| c.is_ascii_digit()))
-    };
-    OF_SYSTEM.into_iter().find(|(said, _)| says(said))
+    OF_SYSTEM.into_iter().find(|(said, _)| says(text, said))
+}
+
+/// Whether a text says this number of the system's. With a digit before it, it is another one.
+fn says(text: &str, said: &str) -> bool {
+    let mut found = text.match_indices(said);
+    found.any(|(at, _)| !text[..at].ends_with(|c: char| c.is_ascii_digit()))
 }
 
 /// Whether it is a file that has no room, by the number of the server's system. It may be one that only this statement needs,

@@ -214,8 +214,13 @@ impl Worker {
                 ),
             ),
             Trouble::MayBeDone {
-                mark, unwritten, ..
-            } => trouble::of_doubt(mark, unwritten.as_deref(), &self.settings.channel),
+                mark,
+                unwritten,
+                trouble,
+            } => {
+                let full = trouble.scarce().is_some();
+                trouble::of_doubt(mark, full, unwritten.as_deref(), &self.settings.channel)
+            }
             Trouble::Beside(_, last, true) => (
                 "All of it is in the target, the position is behind it, and nothing of what follows is there".to_owned(),
                 format!("Start again.{}", gtids::out_of_order(*last)),

@@ -143,8 +143,13 @@ pub(super) fn of_row(note: &Note) -> String {
 }
 
 /// What there may be of a statement that commits by itself, and what is to be done then. `unwritten`: why its mark could
-/// not be written down.
-pub(super) fn of_doubt(mark: &str, unwritten: Option<&str>, channel: &str) -> (String, String) {
+/// not be written down. `full`: it lacks room, or the like; else something is broken.
+pub(super) fn of_doubt(
+    mark: &str,
+    full: bool,
+    unwritten: Option<&str>,
+    channel: &str,
+) -> (String, String) {
     let there = "It may be done nevertheless, all but for a file that tells of it; everything before it is in the target";
     let first = match unwritten {
         None => String::new(),
@@ -153,14 +158,19 @@ pub(super) fn of_doubt(mark: &str, unwritten: Option<&str>, channel: &str) -> (S
              SET doing_binlog = '{mark}' WHERE channel = '{channel}'. "
         ),
     };
+    let cause = match full {
+        true => "Make room",
+        false => "Put right what keeps the target from writing (its error log says more)",
+    };
     let then = match mark == crate::target::Doing::PARTS {
         // Steps before it are there.
         true => format!(
-            "Make room. Do what is left of it by hand and start once with in_doubt = skip; or take back what is there by hand, and say so: \
+            "{cause}. Do what is left of it by hand and start once with in_doubt = skip; or take back what is there by hand, and say so: \
              UPDATE dromon_replica.position SET doing = NULL WHERE channel = '{channel}'."
         ),
         false => format!(
-            "Make room and look at the target: if it is done, start once with in_doubt = skip; if not, say so, and start again: \
+            "{cause} and look at the target, whether what it makes, changes or drops is so (SHOW CREATE TABLE and the like): if it is done, \
+             start once with in_doubt = skip (the target's own binlog may lack it, and so may those that follow that); if not, say so, and start again: \
              UPDATE dromon_replica.position SET doing = NULL WHERE channel = '{channel}'."
         ),
     };
@@ -221,9 +231,7 @@ impl Trouble {
     /// Whether a statement that commits by itself may have done all it was to do nevertheless.
     pub(super) fn may_be_done(&self) -> bool {
         match self {
-            Trouble::Error(code, text) | Trouble::OfRow(code, text, _) => {
-                of_system(*code, text).is_some() && may_be_done(*code, text)
-            }
+            Trouble::Error(code, text) | Trouble::OfRow(code, text, _) => may_be_done(*code, text),
             _ => false,
         }
     }

@@ -223,6 +223,82 @@ fn a_ddl_on_a_full_disk() {
     }
 }
 
+/// A binlog that cannot be written because its disk is broken has no more of the statement than a full one.
+#[test]
+fn a_ddl_on_a_broken_disk() {
+    for (code, text, sure) in [
+        (
+            1026,
+            "Error writing file 'bin' (errno: 5 \"Input/output error\")",
+            false,
+        ),
+        (
+            1026,
+            "Error writing file 'bin' (errno: 30 \"Read-only file system\")",
+            false,
+        ),
+        (
+            3,
+            "Error writing file './bin.000001' (Errcode: 5 \"Input/output error\")",
+            false,
+        ),
+        (
+            27,
+            "Can't sync file './bin.000001' to disk (Errcode: 5 \"Input/output error\")",
+            false,
+        ),
+        (
+            1180,
+            "Got error 5 \"Input/output error\" during COMMIT",
+            false,
+        ),
+        (
+            3,
+            "Error writing file './d/t.frm' (Errcode: 5 \"Input/output error\")",
+            true,
+        ),
+        (
+            1005,
+            "Can't create table `d`.`t` (errno: 150 \"Foreign key constraint is incorrectly formed\")",
+            true,
+        ),
+        (
+            1030,
+            "Got error 135 \"No more room in record file\" from storage engine MyISAM",
+            true,
+        ),
+    ] {
+        let fake = Fake::new(move |said| match said {
+            "ALTER TABLE t ADD c INT" => Some(Reply::Says(code, text)),
+            "SHOW WARNINGS" => Some(Reply::Nothing),
+            other => epoch(other),
+        });
+        let statements = ["ALTER TABLE t ADD c INT"];
+        let one = alone(Alone::Statement, Ending::Statement, &statements);
+        let End::Fatal(why) = applied(&fake, &[], one) else {
+            panic!("{text}: nothing is waited for");
+        };
+        assert!(why.contains(text), "{why}");
+        assert_eq!(why.contains("Nothing of it is"), sure, "{why}");
+        let asks = [
+            "It may be done",
+            "SHOW CREATE",
+            "in_doubt = skip",
+            "SET doing = NULL",
+        ];
+        for part in asks {
+            assert_eq!(why.contains(part), !sure, "{part}: {why}");
+        }
+        assert!(!why.contains("Make room"), "{why}");
+        // The next start asks.
+        let asked = fake
+            .done()
+            .iter()
+            .any(|said| said.contains("doing_binlog='!?'"));
+        assert_eq!(asked, !sure, "{text}");
+    }
+}
+
 /// Where that cannot be written down, no session follows that would find that it was not done.
 #[test]
 fn a_ddl_on_a_disk_that_is_full_for_all() {
