@@ -663,6 +663,27 @@ mod tests {
         assert!(ended, "it was told to end");
     }
 
+    /// A target that lets in, and does not answer its first question, is no reason not to end.
+    #[test]
+    fn a_target_that_is_silent_from_the_start_holds_up_no_end() {
+        let first = "SELECT CONNECTION_ID()";
+        let target = Fake::new(move |text| (text == first).then_some(Reply::Silence));
+        let settings = crate::fake_target::settings(&target, &[]);
+        let progress = Arc::new(Progress::default());
+        let told = Arc::clone(&progress);
+        let runs = thread::spawn(move || session(&settings, &Log::terminal(), &progress));
+        let long = Instant::now() + Duration::from_secs(10);
+        while !target.said().iter().any(|text| text == first) {
+            assert!(Instant::now() < long, "it must ask");
+            thread::sleep(Duration::from_millis(1));
+        }
+        told.tell_to_end();
+        while !runs.is_finished() {
+            assert!(Instant::now() < long, "it must end");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// A source that lets nobody in, night after night.
     #[test]
     fn who_lets_nobody_in_is_asked_more_and_more_seldom() {

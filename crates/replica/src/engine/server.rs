@@ -77,6 +77,8 @@ impl Server {
         progress: &Progress,
     ) -> Result<Server, NotBegun> {
         let mut control = Client::connect(&settings.target)?;
+        // It may let in whom it does not answer then: who is told to end waits for nothing of it.
+        progress.beginning(control.cut());
         control.identify()?;
         // A proxy greets with a version of its own.
         let version = control.one("SELECT VERSION()")?;
@@ -98,7 +100,6 @@ impl Server {
             // What is written here is this replica's own affair.
             control.query(b"SET SESSION sql_log_bin=0")?;
         }
-        progress.beginning(control.cut());
         let gtids = match settings.source_gtid {
             false => false,
             true => gtids::check(&mut control, node)?.map_err(NotBegun::fatal)?,
