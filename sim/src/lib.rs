@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod database;
+pub mod directed;
 pub mod disk;
 pub mod faults;
 pub mod large;
@@ -23,6 +24,7 @@ pub mod trace;
 pub mod weights;
 pub mod world;
 
+pub use directed::Directed;
 pub use oracle::{Oracle, Violation};
 pub use plant::Plant;
 pub use world::{Config, Outcome, run};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use dromon_sim::shared::Counts;
-use dromon_sim::{Config, Outcome, Plant, run};
+use dromon_sim::{Config, Directed, Outcome, Plant, run};
 
 /// Simulated seconds of faults in a run.
 const FAULTS_SECONDS: u64 = 30;
@@ -40,7 +40,10 @@ struct Args {
     /// No faults but that the leader hears nobody for 20 seconds, again and again, while it is heard.
     #[arg(long)]
     deaf: bool,
-    /// Simulated seconds of faults in each run.
+    /// A plan that takes the place of the random faults, for as many nodes as it is made for.
+    #[arg(long, conflicts_with_all = ["nodes", "deaf"])]
+    plan: Option<Directed>,
+    /// Simulated seconds of faults in each run; behind such a plan, of none.
     #[arg(long, default_value_t = FAULTS_SECONDS)]
     seconds: u64,
     /// A fault to plant, to see its oracle fire.
@@ -62,7 +65,10 @@ fn main() -> ExitCode {
     let began = Instant::now();
     let mut total = Total::default();
     for seed in args.start..args.start + args.seeds {
-        let drawn = Config::drawn(seed);
+        let drawn = match args.plan {
+            Some(plan) => Config::directed(seed, plan),
+            None => Config::drawn(seed),
+        };
         let config = Config {
             nodes: args.nodes.map_or(drawn.nodes, |n| n as usize),
             witness: args.nodes.map_or(drawn.witness, |_| args.witness),
@@ -95,9 +101,12 @@ fn main() -> ExitCode {
             }
             println!("seed {seed}: VIOLATION of {violation}");
             println!(
-                "again: dromon-sim --start {seed} --seeds 1 --nodes {}{}{}{}{} --seconds {} --trace{}",
-                config.nodes,
-                if config.witness { " --witness" } else { "" },
+                "again: dromon-sim --start {seed} --seeds 1{}{}{}{} --seconds {} --trace{}",
+                match (args.plan, config.witness) {
+                    (Some(plan), _) => format!(" --plan {plan}"),
+                    (None, true) => format!(" --nodes {} --witness", config.nodes),
+                    (None, false) => format!(" --nodes {}", config.nodes),
+                },
                 if config.large { " --large" } else { "" },
                 if config.weights { " --weights" } else { "" },
                 if config.deaf { " --deaf" } else { "" },
@@ -116,6 +125,7 @@ fn main() -> ExitCode {
     let whole = args.nodes.is_none()
         && args.plant.is_none()
         && !args.deaf
+        && args.plan.is_none()
         && args.seconds >= FAULTS_SECONDS;
     let lacking = match whole && total.violations == 0 {
         true => total.lacking(),

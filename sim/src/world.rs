@@ -6,6 +6,7 @@
 //! and what is sent in one step arrives in a later one. So a process can be
 //! dropped in the middle of anything, or left without time, as with a signal.
 
+mod directed;
 mod force;
 mod large;
 mod watch;
@@ -18,6 +19,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
 use crate::database::Image;
+use crate::directed::Directed;
 use crate::faults::{Fault, Health, deafen, next};
 use crate::node::{Exit, Picture, Process, history};
 use crate::oracle::{Oracle, Served, Violation};
@@ -58,7 +60,9 @@ pub struct Config {
     pub weights: bool,
     /// Whether, instead of other faults, the leader hears nobody now and then.
     pub deaf: bool,
-    /// For how long there are faults, in simulated time.
+    /// The plan that takes the place of the random faults, if any.
+    pub directed: Option<Directed>,
+    /// For how long there are faults, in simulated time; behind a directed plan: none.
     pub faults_for: Duration,
     /// The fault to plant, if any.
     pub plant: Option<Plant>,
@@ -91,6 +95,7 @@ impl Config {
             large: false,
             weights: false,
             deaf: false,
+            directed: None,
             faults_for: Duration::from_secs(30),
             plant: None,
             print: false,
@@ -227,6 +232,11 @@ impl World {
         if !self.until_settled("after the start") {
             return Duration::ZERO;
         }
+        if let Some(plan) = config.directed {
+            self.direct(plan);
+            self.run_for(config.faults_for);
+            return self.aftermath();
+        }
         let mut next_fault_us = self.now();
         let end_us = self.now() + config.faults_for.as_micros() as u64;
         let mut aim = Rng::new(config.seed, &[0x1a49e, 1]);
@@ -248,6 +258,11 @@ impl World {
             self.step();
         }
         self.finish_forcing();
+        self.aftermath()
+    }
+
+    /// Everybody comes back, and serves; answers how long that took.
+    fn aftermath(&mut self) -> Duration {
         if self.violated() {
             return Duration::ZERO;
         }

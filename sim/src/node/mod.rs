@@ -89,6 +89,10 @@ pub struct Picture {
     pub serves: bool,
     /// Its position.
     pub position: Position,
+    /// Its log's name, and those that vote by it, committed or not.
+    pub id: RaftId,
+    /// See `id`.
+    pub voters: BTreeSet<RaftId>,
     /// Whether it leads, and in which term.
     pub leads: Option<Leadership>,
     /// How many members it sees.
@@ -439,6 +443,8 @@ impl Session {
             settled,
             serves,
             position: at,
+            id: status.id,
+            voters: status.members.voters(),
             leads: status.is_leader.then_some(status.leads()),
             members: inner.state.members().count(),
             primary: status.primary,
