@@ -360,7 +360,7 @@ impl Worker {
             let passing = matches!(
                 error,
                 ConnectError::NoPrimary { .. }
-                    | ConnectError::JoinTimeout(_)
+                    | ConnectError::JoinTimeout { .. }
                     | ConnectError::JoinRefused { .. }
                     | ConnectError::DamagedAlone { .. }
                     | ConnectError::OtherBuild { .. }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use dromon_order::{EngineConfig, NodeHandler, Order, Start};
 use dromon_writeset::{Seqno, Uuid};
 
-use super::connect_error::ONLY_PLACE;
+use super::connect_error::{ONLY_PLACE, log_in_words};
 use super::duties::{Handler, Timings};
 pub(super) use super::ids::{incarnation_uuid, random_u64, random_uuid};
 use super::leave::told_to_leave;
@@ -688,7 +688,10 @@ impl Node {
                     let seconds = limit.as_secs();
                     return Err(match refused {
                         Some(why) => ConnectError::JoinRefused { seconds, why },
-                        None => ConnectError::JoinTimeout(seconds),
+                        None => {
+                            let log = log_in_words(&order.status());
+                            ConnectError::JoinTimeout { seconds, log }
+                        }
                     });
                 }
                 if now >= again {

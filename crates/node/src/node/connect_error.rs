@@ -1,6 +1,6 @@
 //! Why a node did not get into the cluster, and what to do then.
 
-use dromon_order::LogId;
+use dromon_order::{LogId, OrderStatus};
 use dromon_writeset::{Seqno, Uuid};
 
 use super::alone::named;
@@ -283,8 +283,34 @@ pub enum ConnectError {
         ours: u8,
     },
     /// The join was not ordered in time.
-    #[error("the cluster did not order this node's join within {0} s; try again")]
-    JoinTimeout(u64),
+    #[error("the cluster did not order this node's join within {seconds} s ({log}); try again")]
+    JoinTimeout {
+        /// How long that was waited for.
+        seconds: u64,
+        /// How the log here stands: whose fault it may be.
+        log: String,
+    },
+}
+
+/// How a log stands, for whoever waits in vain for what is to be ordered.
+pub(super) fn log_in_words(status: &OrderStatus) -> String {
+    let leader = match &status.leader {
+        Some((_, addr)) => format!("led by {addr}"),
+        None => "nobody leads".to_owned(),
+    };
+    let primary = if status.primary { "" } else { ", no majority" };
+    let held_up = status.log_held_up.as_ref();
+    let held_up = held_up.map_or(String::new(), |why| format!(". {why}"));
+    format!(
+        "{leader} in term {}{primary}; the log here goes to {}, stored are {}, committed {}, delivered {}; {} messages of \
+         this node wait to be ordered{held_up}",
+        status.term,
+        status.last.index,
+        status.durable,
+        status.committed,
+        status.delivered,
+        status.pending,
+    )
 }
 
 /// By what one is known.
@@ -512,6 +538,41 @@ mod tests {
         assert!(said.contains(COPY_ASKED), "{said}");
         assert!(said.contains("Keep the dromon-*.log files"), "{said}");
         assert!(!said.contains("remove"), "{said}");
+    }
+
+    #[test]
+    fn who_waits_in_vain_is_told_how_its_log_stands() {
+        let mut status = OrderStatus {
+            term: 7,
+            durable: 15,
+            committed: 14,
+            delivered: 13,
+            pending: 1,
+            ..OrderStatus::default()
+        };
+        status.last.index = 16;
+        let said = |status: &OrderStatus| {
+            let (seconds, log) = (30, log_in_words(status));
+            ConnectError::JoinTimeout { seconds, log }.to_string()
+        };
+        let first = said(&status);
+        assert!(
+            first.contains("within 30 s (nobody leads in term 7, no majority;"),
+            "{first}"
+        );
+        assert!(
+            first.contains("to 16, stored are 15, committed 14, delivered 13; 1 messages"),
+            "{first}"
+        );
+        status.primary = true;
+        status.leader = Some((1, "10.0.0.1:4567".to_owned()));
+        status.log_held_up = Some("The disk is full".to_owned());
+        let second = said(&status);
+        assert!(
+            second.contains("(led by 10.0.0.1:4567 in term 7; the log"),
+            "{second}"
+        );
+        assert!(second.contains("ordered. The disk is full)"), "{second}");
     }
 
     /// With its binary log a server may keep a later transaction without an earlier one.
