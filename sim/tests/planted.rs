@@ -241,7 +241,7 @@ fn chunks_that_come_back_after_a_crash_are_seen() {
 }
 
 /// No seed shows it since a heartbeat's answer is waited for longer. The witness's log must be cut behind the
-/// eviction, as in one seed of three.
+/// eviction, as in one seed of ten.
 #[test]
 fn evicting_the_last_member_with_data_is_the_end() {
     fires_by(
