@@ -18,22 +18,53 @@ fn fires_large(plant: Plant, oracle: Oracle, seed: u64, more: u64, seconds: u64)
 }
 
 fn fires_in(plant: Plant, oracle: Oracle, seed: u64, more: u64, seconds: u64, large: bool) {
-    let mut others = Vec::new();
-    for seed in seed..=seed + more {
+    let how = if large { "--large " } else { "" };
+    let config = |seed| {
         let drawn = Config::drawn(seed);
-        let config = Config {
-            plant: Some(plant),
+        Config {
             faults_for: Duration::from_secs(seconds),
             large: large || drawn.large,
             ..drawn
+        }
+    };
+    first_fired(plant, oracle, seed, more, how, config);
+}
+
+/// Runs `plant` with a plan that is made for it, and `seconds` behind that, which shows `oracle` fire in `seed` or
+/// in one of the `more` behind it; without the plant the same seed breaks nothing.
+fn fires_by(plan: Directed, plant: Plant, oracle: Oracle, seed: u64, more: u64, seconds: u64) {
+    let config = |seed| Config {
+        faults_for: Duration::from_secs(seconds),
+        ..Config::directed(seed, plan)
+    };
+    let how = format!("--plan {plan} ");
+    let seed = first_fired(plant, oracle, seed, more, &how, config);
+    let sound = run(config(seed)).violation.map(|v| v.to_string());
+    assert_eq!(sound, None, "{plan}, seed {seed}, with nothing planted");
+}
+
+/// The first seed from `seed` on, of `more` behind it at most, in which `plant` makes `oracle` fire. `how`: of the command.
+fn first_fired(
+    plant: Plant,
+    oracle: Oracle,
+    seed: u64,
+    more: u64,
+    how: &str,
+    config: impl Fn(u64) -> Config,
+) -> u64 {
+    let mut others = Vec::new();
+    for seed in seed..=seed + more {
+        let config = Config {
+            plant: Some(plant),
+            ..config(seed)
         };
+        let seconds = config.faults_for.as_secs();
         match run(config).violation {
             Some(v) if v.oracle == oracle => {
-                let how = if large { "--large " } else { "" };
                 println!(
                     "dromon-sim --start {seed} --seeds 1 {how}--seconds {seconds} --plant {plant}: {v}"
                 );
-                return;
+                return seed;
             }
             Some(v) => others.push(v.to_string()),
             None => {}
@@ -43,35 +74,6 @@ fn fires_in(plant: Plant, oracle: Oracle, seed: u64, more: u64, seconds: u64, la
         "{plant} does not make the oracle of {oracle} fire in seed {seed} and the {more} behind \
          it; others: {others:?}"
     );
-}
-
-/// Runs `plant` with a plan that is made for it, which shows `oracle` fire in `seed` or in one of the `more`
-/// behind it; without the plant the same seed breaks nothing.
-fn fires_by(plan: Directed, plant: Plant, oracle: Oracle, seed: u64, more: u64) {
-    let fired = |seed: u64, plant| {
-        let config = Config {
-            plant,
-            faults_for: Duration::ZERO,
-            ..Config::directed(seed, plan)
-        };
-        run(config).violation
-    };
-    let mut others = Vec::new();
-    for seed in seed..=seed + more {
-        match fired(seed, Some(plant)) {
-            Some(v) if v.oracle == oracle => {
-                println!(
-                    "dromon-sim --start {seed} --seeds 1 --plan {plan} --seconds 0 --plant {plant}: {v}"
-                );
-                let sound = fired(seed, None).map(|v| v.to_string());
-                assert_eq!(sound, None, "{plan}, seed {seed}, with nothing planted");
-                return;
-            }
-            Some(v) => others.push(v.to_string()),
-            None => {}
-        }
-    }
-    panic!("{plant} does not make the oracle of {oracle} fire under {plan}; others: {others:?}");
 }
 
 #[test]
@@ -172,9 +174,10 @@ fn a_log_without_a_vote_that_waits_for_the_leader_that_waits_for_it_is_standing_
     fires_by(
         Directed::VoteUnheardLong,
         Plant::LearnerWaits,
-        Oracle::Liveness,
+        Oracle::Standstill,
         0,
         10,
+        25,
     );
 }
 
@@ -188,7 +191,7 @@ fn cutting_the_log_behind_a_voter_that_is_only_half_removed_is_standing_still() 
 #[test]
 fn erasing_a_log_that_is_just_being_given_a_vote_is_seen() {
     for plan in [Directed::VoteUnheardShort, Directed::VoteUnheardLong] {
-        fires_by(plan, Plant::LearnerErases, Oracle::Liveness, 0, 10);
+        fires_by(plan, Plant::LearnerErases, Oracle::Liveness, 0, 10, 0);
     }
 }
 
@@ -250,5 +253,6 @@ fn evicting_the_last_member_with_data_is_the_end() {
         Oracle::Liveness,
         10,
         30,
+        0,
     );
 }

@@ -22,7 +22,7 @@ const DATA_FILE: &str = "ibdata1";
 /// By then a test hangs: none is so slow, not even where ten run beside it on a busy machine.
 const LIMIT: Duration = Duration::from_secs(240);
 /// How long a condition may take to come true.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(40);
 /// By then what must not happen would have happened.
 const MOMENT: Duration = Duration::from_millis(300);
 /// Log lines kept for a failure.

@@ -14,7 +14,7 @@ use dromon_binlog::{
     StreamError, format_for_replica, gtid_list_flags, patch_clock, patch_gtid, with_checksum,
 };
 
-use crate::store::{GroupKey, Refused, Said, Wanted, checksum_of};
+use crate::store::{GroupKey, Refused, Said, Wanted, checksum_of, ended};
 use crate::wire::put_packet_of;
 
 /// Why a replica cannot be fed on.
@@ -337,9 +337,7 @@ impl Feed {
             };
             self.groups += u64::from(!self.skips);
         }
-        if let Step::End(group, _) | Step::Alone(group, _) = step
-            && let GroupName::MariaDb(gtid) = group.name
-        {
+        if let Some(gtid) = ended(step) {
             if !self.skips {
                 self.given.set(gtid);
             }

@@ -55,6 +55,7 @@ pub use names::{file_name, file_number, file_prefix};
 pub use places::{Begin, FileEntry, Places, Refused, Text, Wanted};
 pub use points::Point;
 pub use purge::{Candidate, Limits, Verdict, verdict};
+pub(crate) use scan::ended;
 pub use scan::{Head, Rest, Scan};
 pub use stamps::Stamps;
 pub use tail::{Chunk, Tail};

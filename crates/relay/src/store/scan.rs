@@ -2,7 +2,7 @@
 
 use dromon_binlog::{
     BinlogState, Cut, EVENT_MAX, Event, EventType, FILE_MAGIC, Format, GroupName, Grouper, Gtid,
-    GtidList, HEADER_LEN, Header, Payload, Seen, Step, StreamError, check_magic, cut_event,
+    GtidList, HEADER_LEN, Header, Payload, Step, StreamError, check_magic, cut_event,
 };
 use dromon_log::DeviceFile;
 
@@ -282,9 +282,9 @@ pub fn scan(
     Ok(scan)
 }
 
-/// The group of MariaDB that ends with an event.
-pub fn ended(seen: &Seen<'_>) -> Option<Gtid> {
-    match seen.step {
+/// The group of MariaDB that ends with a step.
+pub fn ended(step: Step) -> Option<Gtid> {
+    match step {
         Step::End(group, _) | Step::Alone(group, _) => match group.name {
             GroupName::MariaDb(gtid) => Some(gtid),
             GroupName::MySql { .. } | GroupName::Nameless => None,

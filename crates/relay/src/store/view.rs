@@ -474,7 +474,7 @@ impl View {
             match events.next().map_err(StoreError::passing)? {
                 // What is damaged is found when it is sent.
                 Ok(Some(raw)) => {
-                    let ended = grouper.event(raw).ok().and_then(|seen| ended(&seen));
+                    let ended = grouper.event(raw).ok().and_then(|seen| ended(seen.step));
                     ended.map(|gtid| has.set(gtid));
                 }
                 Ok(None) | Err(_) => return Ok(None),
